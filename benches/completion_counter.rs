@@ -1,9 +1,9 @@
-//! Instructions of the calls of a completion counter, counted by callgrind, and the time of a wake-up:
-//! `cargo bench --bench completion_counter`; beside libfabric by `benches/peer-libfabric/run`.
+//! Instructions of the calls of a completion counter, counted by callgrind, and the time of a wake-up: `cargo bench --bench
+//! completion_counter`. `benches/peer-libfabric/run` compares it with libfabric.
 //!
-//! The program runs itself under `valgrind --tool=callgrind` with few and with many calls; the difference, divided by
-//! the number of calls, is the cost of one, and what an empty loop costs is taken off. A peer given by
-//! `UVERBS_LIBFABRIC_PEER` is measured in the same way, in turns with ours.
+//! The program runs itself under `valgrind --tool=callgrind` with few and with many calls. The difference, divided by the number of
+//! calls, is the cost of one; the cost of an empty loop is subtracted. A peer in `UVERBS_LIBFABRIC_PEER` is measured in the same way, in
+//! turns with ours.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -12,14 +12,14 @@ use std::time::Instant;
 use uverbs::soft::{Profile, SoftDevice};
 use uverbs::{CompletionCounter, CounterSource, WaitObject};
 
-/// The calls, with the instructions that are promised: of a counter of the process's, and of one that the device writes.
+/// The calls, with their limits of instructions: for a counter of the process, and for one that the device writes.
 const PROMISES: [(&str, Option<f64>); 4] =
     [("read", Some(4.0)), ("readerr", Some(4.0)), ("add", Some(12.0)), ("wait", Some(15.0))];
 const DEVICE_PROMISES: [(&str, f64); 3] = [("read", 4.0), ("readerr", 4.0), ("wait", 15.0)];
 
 const FEW: u64 = 1_000;
 const MANY: u64 = 11_000;
-/// Wake-ups of one run, and runs of which the median is told.
+/// Number of wake-ups of a run, and number of runs, of which the median is printed.
 const WAKES: u64 = 20_000;
 const RUNS: usize = 7;
 
@@ -27,7 +27,7 @@ fn counter() -> CompletionCounter {
     CompletionCounter::new(WaitObject::Unspecified).expect("a counter")
 }
 
-/// A counter whose values the device writes to memory. How they are read is the same on every device.
+/// A counter whose values the device writes to memory. They are read in the same way on every device.
 fn counter_of_device() -> CompletionCounter {
     let context = SoftDevice::new(Profile::default().with_completion_counters(1)).open().expect("a device");
     let builder = CompletionCounter::builder().wait_object(WaitObject::Unspecified);
@@ -50,7 +50,7 @@ fn work(call: &str, calls: u64) {
     }
 }
 
-/// The loop may know neither the counter nor what becomes of the answer.
+/// The compiler must not know the counter or the use of the result.
 #[inline(always)]
 fn repeat<T>(calls: u64, call: impl Fn() -> T) {
     for _ in 0..calls {

@@ -1,12 +1,12 @@
-//! Instructions of the crate's own of one read, counted by callgrind: `cargo bench --bench instructions`. The count does not
-//! depend on the machine's load.
+//! The crate's own instructions of one read, counted by callgrind: `cargo bench --bench instructions`. The count does not depend on the
+//! load of the machine.
 //!
-//! The program runs itself under `valgrind --tool=callgrind` twice, with few and with many reads on a
-//! transport that does all that the real one does but for the ioctl; the difference, divided by the number of
-//! reads, is the cost of one. What stands in for the kernel is taken off, and so is the loop with the use of the result.
+//! The program runs itself under `valgrind --tool=callgrind` twice, with few and with many reads, on a transport that does everything
+//! that the real one does except the ioctl. The difference, divided by the number of reads, is the cost of one. The function in the
+//! kernel's place is subtracted, and so is the loop with the use of the result.
 //!
-//! The counts are kept in `benches/instructions.txt`. One that has grown by more than 2 % fails the run, and so does one
-//! above its promise; `UVERBS_BENCH_KEEP=1` writes the file anew.
+//! The counts are stored in `benches/instructions.txt`. The run fails if a count has grown by more than 2 %, or is above its limit;
+//! `UVERBS_BENCH_KEEP=1` writes the file again.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -21,28 +21,28 @@ use uverbs::{
 const FEW: u64 = 1_000;
 const MANY: u64 = 11_000;
 
-/// Old enough for what the bench reads, and known to the compiler as it mostly is.
+/// Old enough for every read of the bench, and known to the compiler, as in most programs.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What is measured: how it is called, the most instructions that are promised, and this many reads of it.
+/// A measurement: its name, the limit of instructions, and the function for a number of reads.
 struct Path {
     name: &'static str,
     promise: Option<f64>,
     run: fn(&Rig, u64),
-    /// What is taken off: the same loop, with the use of the result, that reads nothing.
+    /// What is subtracted: the same loop, with the use of the result, without a read.
     empty: fn(&Rig, u64),
-    /// And this function, with all that it calls.
+    /// And this function, with everything that it calls.
     inner: &'static str,
 }
 
-/// What stands in for the kernel.
+/// The function in the kernel's place.
 const KERNEL: &str = "null_kernel";
 
-/// The read of the device, and the publication of what it gave.
+/// The read of the device, and the publication of its values.
 const READ: &str = "uverbs::counters::refresh::Source>::refresh";
 
-/// Counters, their values as they were read once, a flow that counts into them, and what more are made of. As in most programs, loops
-/// read what a reference leads to: what the compiler makes of a snapshot on the stack depends on all the rest of its function.
+/// Counters, the values of one read, a flow that counts into them, and the objects from which more are created. As in most programs,
+/// loops read through a reference: the code for a snapshot on the stack would depend on the rest of its function.
 struct Rig {
     flow: Flow,
     snapshot: Snapshot,
@@ -71,8 +71,8 @@ const PATHS: &[Path] = &[
     },
     Path { name: "Snapshot::read_at", promise: Some(30.0), run: at, empty: use_three_by, inner: KERNEL },
     Path { name: "Snapshot::latest", promise: Some(30.0), run: latest, empty: use_three, inner: KERNEL },
-    // Of each snapshot, in a round of so many: in small rounds what a round costs by itself shows, some 290. What is taken off is the
-    // read of the device, with its publication.
+    // For each snapshot, in a round of `N`: in small rounds the cost of the round itself shows, some 290. The read of the device, with
+    // its publication, is subtracted.
     Path { name: "Sampler::tick, 1 snapshot", promise: None, run: ticks::<1>, empty: nothing, inner: READ },
     Path {
         name: "Sampler::tick, 16 snapshots",
@@ -90,7 +90,7 @@ const PATHS: &[Path] = &[
     },
 ];
 
-/// How much a count may grow.
+/// The factor by which a count may grow.
 const TOLERANCE: f64 = 1.02;
 
 #[inline(never)]
@@ -247,7 +247,7 @@ fn count(what: &str, name: &str, inner: &str, reads: u64) -> (u64, u64) {
     (number("PROGRAM TOTALS").expect("totals"), number(inner).unwrap_or(0))
 }
 
-/// Instructions of one turn, and of the function `inner` therein.
+/// Instructions of one iteration, and of the function `inner` in it.
 fn each(what: &str, name: &str, inner: &str) -> (f64, f64) {
     let (few, many) = (count(what, name, inner, FEW), count(what, name, inner, MANY));
     let reads = (MANY - FEW) as f64;
@@ -274,7 +274,7 @@ fn main() {
     for Path { name, promise, inner, .. } in PATHS {
         let place = if *inner == KERNEL { "in the kernel's place" } else { "of the read" };
         let ((total, kernel), (empty, _)) = (each("run", name, inner), each("empty", name, inner));
-        // The rest of the run differs by a few instructions: some thousandths of each turn.
+        // The rest of the run differs by a few instructions: some thousandths per iteration.
         let own = ((total - kernel - empty) * 10.0).round() / 10.0;
         writeln!(table, "{name}: {own:.1}").expect("a string takes it");
         println!("{name}: {own:.1} instructions (and {empty:.1} of the loop, {kernel:.1} {place})");

@@ -1,9 +1,9 @@
-//! Instructions of `uverbs export` for one scrape, of few flow counters and of many, counted by callgrind:
-//! `cargo bench --features cli --bench scrape`. The count does not depend on the machine's load.
+//! Instructions of `uverbs export` for one scrape, with few flow counters and with many, counted by callgrind: `cargo bench --features
+//! cli --bench scrape`. The count does not depend on the load of the machine.
 //!
-//! The program runs with rules of the soft device under `valgrind --tool=callgrind`, and is scraped a few times, and in another run more often; the
-//! difference, divided by the number of scrapes, is the cost of one: reading the counters, the soft device's own work for that, writing the text and sending it.
-//! It fails if a counter costs more where there are many.
+//! The program runs with rules of the soft device under `valgrind --tool=callgrind`, and is scraped a few times in one run and more often
+//! in another. The difference, divided by the number of scrapes, is the cost of one: reading the counters, the soft device's own work for
+//! that, writing the text and sending it. The bench fails if a counter costs more if there are many.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,14 +11,14 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Scrapes of the two runs.
+/// Number of scrapes of the two runs.
 const FEW: u64 = 2;
 const MANY: u64 = 7;
 
 /// Rules, each with two counters: packets and bytes.
 const RULES: [u64; 3] = [100, 1_000, 10_000];
 
-/// How much more a counter may cost among ten thousand rules than among a thousand.
+/// The factor by which a counter may cost more among ten thousand rules than among a thousand.
 const TOLERANCE: f64 = 1.1;
 
 fn rules(count: u64) -> String {
@@ -41,7 +41,7 @@ fn scrape(address: &str) -> String {
     answer
 }
 
-/// Instructions of the whole program that was scraped so often.
+/// Instructions of the whole program for this number of scrapes.
 fn count(file: &Path, rules: u64, scrapes: u64) -> u64 {
     let out = file.with_extension("callgrind");
     let mut child = Command::new("valgrind")
@@ -66,7 +66,7 @@ fn count(file: &Path, rules: u64, scrapes: u64) -> u64 {
     assert!(ended.success() && child.wait().expect("it ends").success());
     let profile = std::fs::read_to_string(&out).expect("the profile was written");
     std::fs::remove_file(out).expect("it is ours");
-    // Of one part for each thread, or of all.
+    // For one part per thread, or for all.
     let totals =
         profile.lines().filter_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
     totals.filter_map(|total| total.trim().parse().ok()).max().expect("a total")

@@ -1,10 +1,10 @@
-//! How long a thread takes to wake up that waits for a completion counter, with each wait object:
-//! `cargo bench --bench wait [-- [--cpus A,B] [--samples N] [OBJECT...]]`. It needs no device: the counters are in the
-//! process's own memory. With `--test` it takes few samples, and only checks them.
+//! The time in which a thread wakes up that waits for a completion counter, with each wait object: `cargo bench --bench wait [-- [--cpus
+//! A,B] [--samples N] [OBJECT...]]`. It needs no device, because the counters are in the process's own memory. With `--test` it takes few
+//! samples, and only checks them.
 //!
-//! Two threads take turns: one looks at the clock and adds 1; the other waits for that threshold, looks at the clock, and
-//! answers through a second counter with the same wait object. A sample is from look to look; the next turn begins when
-//! the answer is there, so samples do not overlap. Nothing is left out, and percentiles are exact.
+//! Two threads take turns. One reads the clock and adds 1. The other waits for that threshold, reads the clock, and answers through a
+//! second counter with the same wait object. A sample is the time between the two readings. The next turn begins after the answer, so
+//! samples do not overlap. No sample is left out, and percentiles are exact.
 
 use std::fmt::Display;
 use std::hint::{black_box, spin_loop};
@@ -20,7 +20,7 @@ use uverbs::{CompletionCounter, WaitHandle, WaitObject, WaitSet};
 
 type Object = (&'static str, fn() -> WaitObject);
 
-/// What a thread waits with, by name; `busy` reads again and again, which no wait can be below.
+/// The wait objects, by name; `busy` reads repeatedly, which is the lower limit of any wait.
 const OBJECTS: [Object; 6] = [
     ("unspecified", || WaitObject::Unspecified),
     ("fd", || WaitObject::FileDescriptor),
@@ -33,7 +33,7 @@ const OBJECTS: [Object; 6] = [
 const SAMPLES: usize = 20_000;
 const TEST_SAMPLES: usize = 200;
 
-/// Ends the program with what went wrong: a thread that only panicked would leave the other one waiting.
+/// Ends the program with a message. If a thread only panicked, the other one would wait for ever.
 fn fail(why: impl Display) -> ! {
     eprintln!("wait: {why}");
     exit(1)
@@ -61,7 +61,7 @@ fn wait(counter: &CompletionCounter, handle: Option<WaitHandle<'_>>, busy: bool,
             }
         }
         Some(WaitHandle::MutexCondvar(mutex, condvar)) => {
-            // Whoever notifies has the mutex, so nothing is missed after `arm`.
+            // The notifying thread holds the mutex, so nothing is missed after `arm`.
             let mut held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
             if !sure(counter.arm(threshold)) {
                 while counter.read() < threshold {
@@ -70,7 +70,7 @@ fn wait(counter: &CompletionCounter, handle: Option<WaitHandle<'_>>, busy: bool,
             }
         }
         Some(WaitHandle::Set(set)) => {
-            // The set is signalled also if the threshold is reached already, and each signal must be taken.
+            // The set is signalled even if the threshold is already reached, and each signal must be taken.
             sure(counter.arm(threshold));
             sure(set.wait(None));
             while counter.read() < threshold {
@@ -81,7 +81,7 @@ fn wait(counter: &CompletionCounter, handle: Option<WaitHandle<'_>>, busy: bool,
     }
 }
 
-/// The times from `add` to the end of the wait, in ns, and in how many turns the value was there before the wait began.
+/// The times from `add` to the end of the wait in ns, and the number of turns in which the value was reached before the wait began.
 fn turns(object: fn() -> WaitObject, cpus: [Option<usize>; 2], turns: u64) -> (Vec<u64>, usize) {
     let begun = Instant::now();
     let now = || begun.elapsed().as_nanos() as u64;
@@ -123,7 +123,7 @@ fn pin(cpu: Option<usize>) {
     }
 }
 
-/// The median of what a call costs between two looks at the clock, in ns.
+/// The median cost of a call between two readings of the clock, in ns.
 fn floor(call: impl Fn()) -> u64 {
     let mut times: Vec<_> = (0..10_000)
         .map(|_| {
@@ -147,7 +147,7 @@ fn main() {
             "--samples" => samples = sure(value().parse::<std::num::NonZero<usize>>()).get(),
             "--cpus" => {
                 let list: Vec<usize> = value().split(',').map(|cpu| sure(cpu.parse())).collect();
-                // Both on one if there is only one.
+                // Both on the same one if there is only one.
                 cpus = [list.first().copied(), list.last().copied()];
             }
             name => match OBJECTS.iter().find(|object| object.0 == name) {
@@ -169,7 +169,7 @@ fn main() {
     println!("| wait object | samples | min, ns | median | mean | 99 % | 99.9 % | 99.99 % | max | early |");
     println!("| --- |{}", " ---: |".repeat(9));
     for (name, object) in objects {
-        // What comes before, to make it warm.
+        // Warm-up.
         turns(object, cpus, (samples as u64 / 10).clamp(1, 1000));
         let begun = Instant::now();
         let (mut times, early) = turns(object, cpus, samples as u64);

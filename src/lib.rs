@@ -88,7 +88,7 @@ struct StatisticsPage;
 mod completion_counter;
 mod counters;
 mod device;
-// What bindings use is public in there, and some of it nobody else needs.
+// Public for bindings; some of it has no other user.
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
 mod driver;
 pub mod efa;

@@ -243,7 +243,7 @@ impl InPlace {
     /// Comes to the first completion, if there is one.
     #[inline(always)]
     pub fn begin(&mut self) -> bool {
-        // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
+        // Read after the check for completions: counters are bound before anything of their queue pair can complete.
         let passage = self.passage;
         self.window.begin(|| passage.word())
     }

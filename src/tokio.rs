@@ -22,7 +22,7 @@ mod sealed {
         /// The contents of an event.
         type Event;
 
-        /// Names the operation in errors.
+        /// The name of the operation in errors.
         const OP: &'static str;
 
         /// The next event, if there is one.
@@ -78,7 +78,7 @@ impl Source for Context {
 #[derive(Debug)]
 pub struct Events<S> {
     source: S,
-    /// A descriptor of its own, so that several can watch the same file.
+    /// A separate descriptor, so that several can watch the same file.
     file: AsyncFd<OwnedFd>,
 }
 
@@ -92,7 +92,7 @@ impl<S: Source> Events<S> {
     /// If called outside a runtime of tokio with its I/O driver enabled.
     pub fn new(source: S) -> Result<Self> {
         let file = source.as_fd().try_clone_to_owned().map_err(of_io::<S>)?;
-        // Its successor wants a promise that nobody closes the file; an OwnedFd keeps it by itself.
+        // Its successor requires a promise that the file stays open; an OwnedFd ensures it.
         #[allow(deprecated, reason = "sound for what owns its descriptor, and older versions have it alone")]
         let file = AsyncFd::with_interest(file, Interest::READABLE).map_err(of_io::<S>)?;
         Ok(Self { source, file })
@@ -194,7 +194,7 @@ impl Statistics {
     }
 }
 
-/// Is ready when it is asked the second time, which it asks for at once.
+/// A future that is ready when it is polled a second time, for which it asks immediately.
 fn let_others_run() -> impl Future<Output = ()> {
     let mut asked = false;
     std::future::poll_fn(move |context| {

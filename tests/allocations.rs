@@ -1,7 +1,7 @@
-//! No read path allocates.
+//! Checks that no read path allocates.
 //!
 //! # Safety
-//! The allocator counts and passes every call on to the system's, with the arguments that it was given.
+//! The allocator counts, and passes every call on to the system's allocator, with the same arguments.
 
 #![allow(unsafe_code)]
 #![cfg(feature = "soft")]
@@ -20,7 +20,7 @@ use uverbs::{Counters, Flow, FlowRule, SoftDevice};
 struct Counting;
 
 thread_local! {
-    /// Pieces of the heap that this thread has asked for.
+    /// Number of allocations of this thread.
     static ALLOCATED: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Does something a hundred times; the pieces of the heap that it took.
+/// Calls a function a hundred times. Returns the number of allocations.
 fn allocated(mut what: impl FnMut()) -> u64 {
     let before = ALLOCATED.get();
     for _ in 0..100 {
@@ -50,8 +50,7 @@ fn allocated(mut what: impl FnMut()) -> u64 {
     ALLOCATED.get() - before
 }
 
-/// On a transport that does all that the real one does but for the ioctl; the soft device allocates in the kernel's
-/// place.
+/// On a transport that does everything that the real one does except the ioctl; the soft device would allocate in the kernel's place.
 fn on_nothing(behaviour: impl FnOnce(&Counters, &Flow)) {
     let context = SoftDevice::default().device().open_through(|inner| Box::new(Null::new(inner))).unwrap();
     let raw = Raw::new(&context);
@@ -106,7 +105,7 @@ fn a_read_of_a_pool_allocates_nothing() {
 
 #[test]
 fn a_read_of_a_devices_counters_allocates_nothing_after_the_first() {
-    // By netlink where there is a device, and from files.
+    // By netlink for a device, and from files.
     let tree = std::env::temp_dir().join(format!("uverbs-allocations-{}", std::process::id()));
     let file = |path: &str, text: &str| {
         let path = tree.join(path);

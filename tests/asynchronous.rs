@@ -13,7 +13,7 @@ use uverbs::{
     ReceiveRequest, Sampler, Status, Subject, WaitHandle, WaitObject,
 };
 
-/// The step on which receives can be posted.
+/// The step after which receives can be posted.
 fn init() -> Attributes {
     Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::empty())
 }

@@ -1,7 +1,7 @@
-//! What a program, the firmware or the kernel does wrong around counters and flows, on the soft device and on a card with
-//! a control line; and a card that is taken away. Those that threads do are in `threads.rs`.
+//! Mistakes of a program, the firmware or the kernel around counters and flows, on the soft device and on a card with a control line; and
+//! a card that is removed. `threads.rs` has those of threads.
 //!
-//! `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` are commands that take a real device away and bring it back.
+//! `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` are commands that remove a real device and bring it back.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -17,13 +17,13 @@ fn to_mac(mac: [u8; 6]) -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(mac))
 }
 
-/// How many commands a control line has seen that concern counters and rules.
+/// Number of commands for counters and rules on the control line.
 fn commands(target: &Target) -> u32 {
     let count = |name| target.control.as_ref().map_or(0, |control| control.commands(name));
     ["ALLOC_FLOW_COUNTER", "SET_FLOW_TABLE_ENTRY", "QUERY_FLOW_COUNTER"].into_iter().map(count).sum()
 }
 
-/// Through libibverbs the next attach never returns.
+/// Through libibverbs, the next attach never returns.
 #[test]
 fn a_flow_without_points_is_refused_before_a_command_and_the_counters_live_on() {
     on_every_counting_device(|target| {
@@ -54,7 +54,8 @@ fn an_index_of_all_ones_is_refused_and_the_counters_live_on() {
     });
 }
 
-/// EINVAL may also be a firmware that has no counter. That it was the rule is found out, so the device file is closed as ever.
+/// EINVAL may also mean that the firmware has no counter. The crate finds out that the rule was the reason, so the device file is closed
+/// as usual.
 #[test]
 fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
     on_every_wire(|target, wire, raw| {
@@ -76,8 +77,8 @@ fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
     });
 }
 
-/// A count in them cannot be said ([`FlowRule::count`] is a method of normal rules); through libibverbs the kernel follows
-/// a null pointer at the read.
+/// They cannot contain a count ([`FlowRule::count`] is a method of normal rules); through libibverbs, the kernel dereferences a null
+/// pointer at the read.
 #[test]
 fn default_rules_take_what_no_other_takes_where_the_kernel_can_make_them() {
     on_every_wire(|target, wire, mut raw| {
@@ -111,7 +112,7 @@ fn default_rules_take_what_no_other_takes_where_the_kernel_can_make_them() {
     });
 }
 
-/// The two are one entry of the card's table.
+/// The two are one entry in the card's table.
 #[test]
 fn the_second_of_two_counters_on_one_match_goes_on_when_the_first_is_gone() {
     on_every_wire(|target, wire, raw| {
@@ -123,7 +124,7 @@ fn the_second_of_two_counters_on_one_match_goes_on_when_the_first_is_gone() {
         wire.inject(&frame(MAC, 60));
         assert_eq!(read2(&one), [1, 60]);
         if second.is_err() && target.soft.is_none() {
-            // The driver refuses it after it has taken a counter, and says no more than EINVAL.
+            // The driver refuses it after it has taken a counter, and returns only EINVAL.
             target.keeps_a_context();
         }
         if let Ok(_second) = second {
@@ -182,7 +183,7 @@ fn a_device_that_is_taken_away_with_flows_in_force_ends_everything_and_nothing_h
     });
 }
 
-/// What a program with a pool is told when its device goes, and that everything it has ends.
+/// The errors for a program with a pool when its device is removed; all its objects end.
 #[test]
 fn a_device_that_is_taken_away_with_a_pool_in_use_ends_it_too() {
     on_every_bulk_device(|target, wire, raw| {
@@ -222,7 +223,7 @@ fn a_device_that_is_taken_away_with_a_pool_in_use_ends_it_too() {
     });
 }
 
-/// The driver gives such a flow the receiver number 0, which it has not made: it may be anybody's.
+/// The driver would give such a flow receiver number 0, which it has not created and which may belong to anyone.
 #[test]
 fn a_queue_pair_that_cannot_receive_is_the_destination_of_nothing() {
     on_every_wire(|target, wire, raw| {
@@ -240,7 +241,7 @@ fn a_queue_pair_that_cannot_receive_is_the_destination_of_nothing() {
             EINVAL,
             "no receive queue",
         );
-        // What is dropped goes nowhere.
+        // Dropped packets have no destination.
         let counters = packets_and_bytes(&raw.context);
         let drops = sends_only.create_flow(&to_mac(MAC).drop().count(&counters)).unwrap();
         wire.inject(&frame(MAC, 60));

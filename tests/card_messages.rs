@@ -1,7 +1,7 @@
-//! What goes wrong around connections, datagrams and shared receive queues: the device is taken away in the midst of traffic, a peer breaks
-//! a queue pair, memory goes while it is posted. Of frames and counters: `card_faults.rs`.
+//! Faults around connections, datagrams and shared receive queues: the device is removed during traffic, a peer moves a queue pair to the
+//! error state, memory is destroyed while it is posted. `card_faults.rs` has those of frames and counters.
 //!
-//! `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` are commands that take a real device away and bring it back.
+//! `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` are commands that remove a real device and bring it back.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -24,7 +24,7 @@ fn run(variable: &str) -> bool {
     Command::new("sh").args(["-c", &command]).status().expect("sh").success()
 }
 
-/// A connection, one whose receives are of a shared queue, and datagrams, each to itself; and what is posted.
+/// A connection, one with a shared receive queue, and datagrams, each to itself; and the posted requests.
 struct Traffic {
     rc: QueuePair<Rc>,
     shared: QueuePair<Rc>,
@@ -57,7 +57,7 @@ impl Traffic {
         Self { rc, shared, ud, srq, to, cq, memory, context, posted: BTreeSet::new(), next: 0 }
     }
 
-    /// Posts one of each, as far as there is room; the first error that is another.
+    /// Posts one of each, as far as there is room. Returns the first other error.
     fn post(&mut self) -> Result<(), Error> {
         let Self { rc, shared, ud, srq, to, memory, posted, next, .. } = self;
         let mut note = |wr_id, answer: uverbs::Result<()>| match answer {
@@ -68,7 +68,7 @@ impl Traffic {
         let (from, into) = ([memory.segment(..8)?], [memory.segment(64..256)?]);
         let first = *next;
         *next += 6;
-        // A ring of sends may have room for more of them than receives were posted: each has its own.
+        // A ring of sends may have room for more than the posted receives: each has its own.
         let send = |wr_id| [SendRequest::new(wr_id, Operation::Send, &from).signaled()];
         if note(first, rc.post_receive(&[ReceiveRequest::new(first, &into)]))? {
             note(first + 3, rc.post_send(&send(first + 3)))?;
@@ -82,7 +82,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Takes what is done: each once, and only what was posted.
+    /// Takes completions: each request once, and only posted ones.
     fn poll(&mut self) -> Vec<Completion> {
         let mut batch = Completion::batch::<16>();
         let count = self.cq.poll(&mut batch);
@@ -152,7 +152,7 @@ fn a_device_that_is_taken_away_in_the_midst_of_traffic_ends_it_and_nothing_hangs
                 Some(soft) => soft.unplug(),
                 None => assert!(run("UVERBS_TEST_REMOVE")),
             }
-            // Who does not look at events goes on for a while.
+            // A program that does not read events continues for a while.
             more(300);
             is_over.store(true, Ordering::Relaxed);
             talker.join().unwrap()
@@ -177,7 +177,7 @@ fn a_device_that_is_taken_away_in_the_midst_of_traffic_ends_it_and_nothing_hangs
     });
 }
 
-/// A peer that has no key breaks both; what was posted comes back, each request once, and both begin again.
+/// A request with a wrong key moves both queue pairs to the error state. Each posted request completes once, and both can be used again.
 #[test]
 fn a_queue_pair_that_is_broken_gives_everything_back_and_begins_again() {
     on_every_connecting_device(|target| {
@@ -197,7 +197,7 @@ fn a_queue_pair_that_is_broken_gives_everything_back_and_begins_again() {
                 posted.extend([*next + 3, *next + 4]);
                 *next += 6;
             }
-            // The sender fails first, or its peer does, which is itself.
+            // The sender fails first, or its peer, which is the same queue pair.
             let mut failed = 0;
             until("all that was sent", || {
                 for end in traffic.poll() {
@@ -218,7 +218,7 @@ fn a_queue_pair_that_is_broken_gives_everything_back_and_begins_again() {
                 let own = qp.endpoint(&options, round).unwrap();
                 qp.connect(&options, &own, &own).unwrap();
             }
-            // What waited in its own queue and was not flushed yet is forgotten: of the shared one nothing is.
+            // Receives in its own queue that were not flushed yet are discarded; those in the shared one are not.
             traffic.posted.retain(|wr_id| wr_id % 6 != 0);
         }
         traffic.works();

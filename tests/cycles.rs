@@ -1,4 +1,5 @@
-//! A thousand times every object, and nothing grows. A process of its own, since all that it holds is counted.
+//! Every object is created and destroyed a thousand times, and nothing grows. A separate process, because everything that it holds is
+//! counted.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -8,7 +9,7 @@ use common::{
 };
 use uverbs::{AccessFlags, Eth, FlowRule, WindowType};
 
-/// Makes and destroys one of everything that a card has: frames and flow counters.
+/// Creates and destroys one object of every kind that a card has: frames and flow counters.
 fn one_of_each_on_a_card(target: &Target) {
     let context = target.open();
     let pd = context.alloc_pd().unwrap();
@@ -23,7 +24,7 @@ fn one_of_each_on_a_card(target: &Target) {
     drop((counters, qp, region, cq, channel, pd));
 }
 
-/// Makes and destroys one of everything that every other device has, and a card with a port of InfiniBand.
+/// Creates and destroys one object of every kind that every other device has, and a card with an InfiniBand port.
 fn one_of_each(target: &Target) {
     let is_card = target.device.driver() == "mlx5";
     if is_card && !has_infiniband(target) {
@@ -54,9 +55,9 @@ fn one_of_each(target: &Target) {
 #[test]
 fn a_thousand_cycles_leave_nothing() {
     on_every_device(|target| {
-        // A card takes its time; a virtual one takes more.
+        // A card takes time; a virtual one takes more.
         let rounds = if cfg!(miri) { 2 } else { if target.control.is_some() { 100 } else { 1000 } };
-        // What is made once stays: the allocator's arenas, the device's own tables.
+        // What is allocated once stays: the allocator's arenas, the device's own tables.
         (0..rounds / 10 + 1).for_each(|_| one_of_each(target));
         let (before, memory) = (Footprint::now(), resident());
         (0..rounds).for_each(|_| one_of_each(target));

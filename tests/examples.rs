@@ -1,4 +1,4 @@
-//! Each program of `docs/examples` runs on the soft device, and prints what it is to print.
+//! Each program of `docs/examples` runs on the soft device, and prints the expected output.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +8,7 @@ mod skips;
 
 use skips::skipped;
 
-/// Names of programs, and what is in a line that each prints.
+/// Names of programs, and a part of a line that each prints.
 const EXAMPLES: [(&str, &str); 7] = [
     ("completion_counters", "counted by "),
     ("counter_watch", "300 packets, 18000 bytes at the end"),
@@ -40,7 +40,7 @@ fn each_example_runs() {
     }
 }
 
-/// None is forgotten.
+/// None is missing in the list.
 #[test]
 fn each_example_is_listed() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/examples");

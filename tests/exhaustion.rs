@@ -1,9 +1,9 @@
-//! A device that has no flow counter left for the first flow of a counters object.
+//! A device without a flow counter for the first flow of a counters object.
 //!
-//! mlx5's driver keeps an error in the kernel's object then, and follows it as a pointer when the device file is closed
-//! (docs/internals/kernels.md). The crate keeps the file open, but the end of the process closes it. So on a card these tests run only
-//! where `UVERBS_TEST_SWITCHED_OFF` promises that the machine will be switched off without a shutdown, and they hand the
-//! device file to a process that never ends, or are that process.
+//! In that case mlx5's driver stores an error in the kernel's object, and dereferences it when the device file is closed
+//! (docs/internals/kernels.md). The crate keeps the file open, but the end of the process closes it. On a card these tests therefore run
+//! only if `UVERBS_TEST_SWITCHED_OFF` promises that the machine will be switched off without a shutdown, and they pass the device file to
+//! a process that never ends, or are that process.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -28,7 +28,7 @@ fn to(last: u8) -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst([2, 0, 0, 0, 0, last]))
 }
 
-/// Hands the device files of this process to another, on a socket that nobody reads.
+/// Passes the device files of this process to another, on a socket that is never read.
 fn keep_open() {
     let (here, there) = UnixStream::pair().unwrap();
     let of_a_device = |fd: &std::fs::DirEntry| {
@@ -44,7 +44,7 @@ fn keep_open() {
     drop(keeper.spawn().unwrap());
 }
 
-/// Runs a behaviour on every device that has counters, where it has two and may run out of them.
+/// Runs a behaviour on every device with counters, if it has exactly two.
 fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
     on_every_device_and(Profile::default().with_max_bound_counters(2), |target| {
         let context = target.open();
@@ -60,7 +60,7 @@ fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
             };
             keep_open();
             target.keeps_a_context();
-            // Others are kept by a process that never ends.
+            // A process that never ends holds the other counters.
             let there = control.ask("counters").len();
             control.ask(&format!("limit counters {}", there + 2));
         }
@@ -68,13 +68,13 @@ fn with_two_counters(behaviour: impl Fn(&Target, &Raw)) {
     });
 }
 
-/// How many commands a card has had that concern counters.
+/// Number of commands for counters that a card has received.
 fn commands(target: &Target) -> u32 {
     let count = |name| target.control.as_ref().map_or(0, |control| control.commands(name));
     ["ALLOC_FLOW_COUNTER", "DEALLOC_FLOW_COUNTER", "QUERY_FLOW_COUNTER"].into_iter().map(count).sum()
 }
 
-/// Through libibverbs the kernel follows an error pointer at the second flow on the third counters.
+/// Through libibverbs, the kernel dereferences an error pointer at the second flow with the third counters.
 #[test]
 fn the_third_counters_find_none_left_the_others_go_on_and_they_get_one_that_becomes_free() {
     with_two_counters(|target, raw| {
@@ -118,7 +118,7 @@ fn counters_that_found_none_left_are_destroyed_without_a_word_to_the_device() {
         drop(dropped);
         destroyed.destroy().unwrap();
         assert_eq!(commands(target), before);
-        // Those that have one are given back: two more find theirs.
+        // The counters of destroyed flows are free again: two more flows get one.
         drop(flows);
         let _flows =
             [1, 2].map(|last| raw.qp.create_flow(&to(last).count(&packets_and_bytes(&raw.context))).unwrap());
@@ -196,7 +196,7 @@ fn the_kernels_object_is_left_alone_after_a_first_flow_that_may_have_found_no_co
             refuse(&rule, errno);
             let flow = raw.qp.create_flow(&rule).unwrap();
             assert_eq!(seen.made.load(Ordering::Relaxed), made, "{errno}");
-            // The device's counter is there by now: no later failure is one of its allocation.
+            // The device's counter exists by now, so no later failure concerns its allocation.
             refuse(&rule, errno);
             flow.destroy().unwrap();
             refuse(&rule, errno);
@@ -211,21 +211,21 @@ fn the_kernels_object_is_left_alone_after_a_first_flow_that_may_have_found_no_co
     assert!(soft.resources().is_empty());
 }
 
-/// The environment of the process that never ends: what it is to do.
+/// The environment variable of the process that never ends: its task.
 const ENDLESS: &str = "UVERBS_TEST_ENDLESS";
 
-/// What firmware answers, and to which of the driver's commands for the first flow of some counters.
+/// Statuses of the firmware, and the commands for the first flow of some counters that they refuse.
 const REFUSALS: &[(&str, u8, i32)] = &[
     ("ALLOC_FLOW_COUNTER", 8, ENOMEM),
     ("ALLOC_FLOW_COUNTER", 3, EINVAL),
     ("ALLOC_FLOW_COUNTER", 1, EIO),
     ("ALLOC_FLOW_COUNTER", 0xf, EAGAIN),
-    // By then the counter is there; nothing tells.
+    // The counter exists at that time, but nothing shows this.
     ("SET_FLOW_TABLE_ENTRY", 3, EINVAL),
 ];
 
-/// Everything may be dropped after a refused counter, and the kernel goes on. Only the end of the process would harm it, so
-/// the process that does this never ends.
+/// After a refused counter, everything may be dropped without harm to the kernel. Only the end of the process would crash it, so the
+/// process that does this never ends.
 #[test]
 fn after_a_refused_counter_all_can_be_dropped_and_the_kernel_goes_on() {
     on_every_device(|target| {
@@ -235,7 +235,7 @@ fn after_a_refused_counter_all_can_be_dropped_and_the_kernel_goes_on() {
                 "its firmware cannot be told to fail, or its kernel would not survive the test's end",
             );
         };
-        // What else the driver makes when it is first needed.
+        // Other objects that the driver creates when they are first needed.
         drop(Raw::new(&target.open()));
         for (command, status, errno) in REFUSALS {
             control.ask(&format!("fail {command} {status} 1"));
@@ -271,7 +271,7 @@ fn a_process_that_never_ends() {
     assert_eq!(error.errno(), Some(errno.parse().unwrap()), "{error}");
     // The harness has begun a line.
     println!("\nendless: refused");
-    // The same counters, which have another object of the kernel's now.
+    // The same counters, which now have another object of the kernel.
     drop(raw.qp.create_flow(&rule).unwrap());
     drop(rule);
     counters.destroy().unwrap();
@@ -288,7 +288,7 @@ fn a_process_that_never_ends() {
     }
 }
 
-/// What cannot be told from a refused counter is never without end.
+/// First flows whose failure cannot be distinguished from a refused counter are limited in number.
 #[test]
 fn after_many_first_flows_that_failed_no_other_is_tried() {
     let soft = SoftDevice::new(Profile::default().with_max_bound_counters(0));
@@ -311,12 +311,12 @@ fn after_many_first_flows_that_failed_no_other_is_tried() {
             "1024 first flows",
         );
     }
-    // Nothing but the counters of the last one has been asked for, and other rules go on.
+    // Only the counters of the last one were requested, and other rules continue.
     assert_eq!(log.made.load(Ordering::Relaxed), made + 1);
     drop(raw.qp.create_flow(&to(1)).unwrap());
 }
 
-/// EINVAL of a rule that is refused before a counter is asked for costs nothing, however often.
+/// EINVAL for a rule that is refused before a counter is requested has no consequences, however often it occurs.
 #[test]
 fn a_rule_that_is_refused_is_none_of_them() {
     let soft = SoftDevice::default();

@@ -1,7 +1,7 @@
-//! What goes wrong around a process: the device is taken away, its link goes down, its memory is not its own.
+//! Faults around a process: the device is removed, its link goes down, its memory is limited.
 //!
-//! A real device is handled by commands in the environment: `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` take it
-//! away and bring it back, `UVERBS_TEST_LINK` with `down` or `up` behind it does that to its link.
+//! Commands in the environment control a real device: `UVERBS_TEST_REMOVE` and `UVERBS_TEST_RESTORE` remove it and bring it back, and
+//! `UVERBS_TEST_LINK` followed by `down` or `up` does that to its link.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -16,7 +16,7 @@ use uverbs::{
     Operation, QpState, QueuePair, Rc, ReceiveRequest, SendRequest, Status,
 };
 
-/// Starts the command that a variable holds, if there is one.
+/// Starts the command in a variable, if it is set.
 fn start(variable: &str, argument: &str) -> Option<Child> {
     let command = std::env::var(variable).ok()?;
     Some(Command::new("sh").arg("-c").arg(format!("{command} {argument}")).spawn().expect("sh"))
@@ -33,7 +33,7 @@ fn finish(mut child: Child) {
     assert!(status.is_some_and(|status| status.success()), "{status:?}");
 }
 
-/// Runs it; false if there is none.
+/// Runs it. False if it is not set.
 #[track_caller]
 fn run(variable: &str, argument: &str) -> bool {
     start(variable, argument).map(finish).is_some()
@@ -98,7 +98,7 @@ fn a_device_that_is_taken_away_ends_everything_and_nothing_hangs() {
         let channel = pair.context.create_comp_channel().unwrap();
         let cq = pair.context.cq(4).channel(&channel).create().unwrap();
         pair.receive(1);
-        // In the middle of it: this one has been received, and the other is not waited for.
+        // During traffic: this message was received, and the other one is not waited for.
         pair.send(2).unwrap();
         match &target.soft {
             Some(soft) => soft.unplug(),
@@ -113,20 +113,20 @@ fn a_device_that_is_taken_away_ends_everything_and_nothing_hangs() {
         gone("a query", context.query_device().err());
         gone("a state", pair.one.modify(&uverbs::Attributes::to(QpState::Error)).err());
         gone("a request for events", cq.notify(false).err());
-        // Either way it must come back.
+        // In either case the call must return.
         drop(pair.send(3));
         sees_the_end(&context, &channel);
         gone("a channel", channel.next_event().err());
         drop((cq, channel));
-        // The queues are the process's own memory still.
+        // The queues are still memory of the process.
         let mut batch = Completion::batch::<8>();
         pair.cq.poll(&mut batch);
         drop((pair, context));
     });
 }
 
-/// `ib_uverbs_remove_one` (uverbs_main.c, Linux 6.1) waits for the last file of a driver that has no
-/// `disassociate_ucontext`, as rxe before Linux 7.3.
+/// `ib_uverbs_remove_one` (uverbs_main.c, Linux 6.1) waits for the last file of a driver without `disassociate_ucontext`, such as rxe
+/// before Linux 7.3.
 #[test]
 fn a_driver_that_cannot_let_go_keeps_a_device_until_it_is_closed() {
     on_every_connecting_device(|target| {
@@ -142,7 +142,7 @@ fn a_driver_that_cannot_let_go_keeps_a_device_until_it_is_closed() {
         };
         until("a device that is not listed", || target.is_gone());
         let context = pair.context.clone();
-        // A driver that can let go does so about now.
+        // A driver that can detach contexts does so about now.
         let start = Instant::now();
         let refused = || context.alloc_pd().err();
         while refused().is_none() && start.elapsed() < Duration::from_secs(2) {
@@ -153,7 +153,7 @@ fn a_driver_that_cannot_let_go_keeps_a_device_until_it_is_closed() {
             pair.receive(3);
             assert_eq!(pair.send(4).unwrap_err().kind(), ErrorKind::Disassociated);
         } else {
-            // Whoever has it open goes on.
+            // A process that has the device open continues.
             pair.receive(3);
             pair.send(4).unwrap();
             assert_eq!(pair.ends(2), [(3, Status::Success), (4, Status::Success)]);
@@ -220,7 +220,7 @@ fn memory_beyond_the_limit_is_exhausted() {
         let pd = context.alloc_pd().unwrap();
         let error = pd.register(limit + 4096, AccessFlags::LOCAL_WRITE).unwrap_err();
         assert_eq!((error.kind(), error.errno()), (ErrorKind::Exhausted, Some(ENOMEM)), "{error}");
-        // What fits still fits, and is given back.
+        // Memory within the limit can still be registered, and is released.
         for _ in 0..3 {
             pd.register(limit / 2, AccessFlags::LOCAL_WRITE).unwrap().destroy().unwrap();
         }

@@ -1,6 +1,6 @@
-//! Commands of the firmware that fail, on a card with a control line: each that makes, changes or reads something and each
-//! that ends something, with every status, at the first use and at later ones. The allocation of a flow counter is in
-//! `exhaustion.rs`; those of connections are in `firmware_messages.rs`.
+//! Firmware commands that fail, on a card with a control line: each that creates, changes or reads an object and each that destroys one,
+//! with every status, at the first use and at later ones. `exhaustion.rs` has the allocation of a flow counter, and
+//! `firmware_messages.rs` the commands of connections.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -19,7 +19,7 @@ fn on_every_card(behaviour: impl Fn(&Target, &Control)) {
     common::on_every_card(|target| !has_infiniband(target), behaviour);
 }
 
-/// Everything from open to close, by commands of the firmware that may fail.
+/// Everything from open to close, with firmware commands that may fail.
 fn scenario(context: &Context) -> Result<()> {
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(4)?;
@@ -32,7 +32,7 @@ fn scenario(context: &Context) -> Result<()> {
     let counters = context.create_counters()?;
     counters.attach(Point::Packets, 0)?;
     let rule = to(1).count(&counters);
-    // Those that count come last: after a first one that failed the device file would stay open (`exhaustion.rs`).
+    // Flows that count come last: if the first one failed, the device file would stay open (`exhaustion.rs`).
     let plain = [spread.create_flow(&to(3))?, qp.create_flow(&to(4))?, qp.create_flow(&to(5))?];
     let flows = [qp.create_flow(&rule)?, qp.create_flow(&to(2).count(&counters))?];
     counters.read(&mut [0])?;
@@ -69,18 +69,18 @@ const MAKING: &[&str] = &[
     "QUERY_FLOW_COUNTER",
 ];
 
-/// What comes of a command that ends something, when the firmware refuses it once.
+/// The effect of a command that destroys something, if the firmware refuses it once.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// The driver tells nobody, and what the firmware has stays there.
+    /// The driver ignores the error, and the firmware keeps the object.
     Untold,
-    /// The same, and what it still uses cannot be destroyed.
+    /// The same, and what the object uses cannot be destroyed.
     Held,
-    /// This operation says so; the close of the device file tries again.
+    /// This operation returns the error; closing the device file tries again.
     Told(&'static str),
 }
 
-/// How many of the command go well before, and what then comes of the one that does not.
+/// The command, how many of them succeed before, and the effect of the refused one.
 const ENDING: &[(&str, u32, Fate)] = &[
     ("DEALLOC_FLOW_COUNTER", 0, Fate::Untold),
     ("DELETE_FLOW_TABLE_ENTRY", 0, Fate::Held),
@@ -89,7 +89,7 @@ const ENDING: &[(&str, u32, Fate)] = &[
     ("DESTROY_TIR", 0, Fate::Held),
     ("DESTROY_TIR", 1, Fate::Held),
     ("DESTROY_RQT", 0, Fate::Told("indirection_table.destroy")),
-    // The first is a work queue's, the second a queue pair's.
+    // The first belongs to a work queue, the second to a queue pair.
     ("DESTROY_RQ", 0, Fate::Told("wq.destroy")),
     ("DESTROY_RQ", 1, Fate::Held),
     ("DESTROY_SQ", 0, Fate::Held),
@@ -106,7 +106,7 @@ fn run(target: &Target) -> Option<Error> {
     target.device.open().and_then(|context| scenario(&context)).err()
 }
 
-/// All is well again.
+/// All faults are ended.
 #[track_caller]
 fn recovers(target: &Target, control: &Control) {
     control.heal();
@@ -116,7 +116,7 @@ fn recovers(target: &Target, control: &Control) {
 #[test]
 fn every_command_that_makes_something_may_fail() {
     on_every_card(|target, control| {
-        // The driver makes things of its own when they are first needed.
+        // The driver creates some objects when they are first needed.
         recovers(target, control);
         let objects = control.ask("objects");
         for command in MAKING {
@@ -124,12 +124,12 @@ fn every_command_that_makes_something_may_fail() {
             let first = STATUSES.iter().map(|&(status, errno)| (status, errno, 0));
             for (status, errno, after) in first.chain(later) {
                 let what = format!("{command} with status {status} after {after}");
-                // A context that is refused with EINVAL is asked for once more, as kernels before Linux 5.7 want it.
+                // If a context is refused with EINVAL, it is requested once more, as kernels before Linux 5.7 require.
                 let times = if (command, errno) == (&"ALLOC_TRANSPORT_DOMAIN", EINVAL) { 2 } else { 1 };
                 control.ask(&format!("fail {command} {status} {times} 0 {after}"));
                 match run(target) {
                     Some(error) => is_of(&error, errno, &what),
-                    // There are not as many, or only the driver is concerned.
+                    // There are fewer commands, or only the driver is affected.
                     None => {
                         println!("nothing came of {what}");
                         assert_ne!(after, 0, "{what}");
@@ -162,7 +162,7 @@ fn every_command_that_ends_something_may_fail_once() {
     });
 }
 
-/// What the kernel cannot destroy when the device file is closed, it warns of, and forgets (`uverbs_destroy_ufile_hw`,
+/// The kernel warns of objects that it cannot destroy when the device file is closed, and forgets them (`uverbs_destroy_ufile_hw`,
 /// rdma_core.c, Linux 6.1).
 #[test]
 fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {

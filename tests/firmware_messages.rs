@@ -1,5 +1,5 @@
-//! Commands of the firmware that fail, on a card with a control line and a port of InfiniBand: each that comes of connections, shared
-//! receive queues, windows and domains, at each of its uses. Those of frames are in `firmware.rs`.
+//! Firmware commands that fail, on a card with a control line and an InfiniBand port: each command for connections, shared receive
+//! queues, windows and domains, at each of its uses. `firmware.rs` has those for frames.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -16,7 +16,7 @@ fn on_every_infiniband_card(behaviour: impl Fn(&Target, &Control)) {
     on_every_card(has_infiniband, behaviour);
 }
 
-/// So many completions, all of success.
+/// Takes `count` completions, all of success.
 fn completed(cq: &mut CompletionQueue, count: usize) {
     let (start, mut found) = (Instant::now(), 0);
     while found < count {
@@ -28,7 +28,7 @@ fn completed(cq: &mut CompletionQueue, count: usize) {
     }
 }
 
-/// A connection, up and down again.
+/// A connection that is established and reset.
 fn connected(context: &Context, qp: &mut QueuePair<Rc>) -> Result<()> {
     let options = options_of(context)?;
     let own = qp.endpoint(&options, 1)?;
@@ -127,14 +127,14 @@ fn run(target: &Target, scenario: &Scenario) -> Option<Error> {
     target.device.open().and_then(|context| scenario.1(&context)).err()
 }
 
-/// All is well again.
+/// All faults are ended.
 #[track_caller]
 fn recovers(target: &Target, control: &Control) {
     control.heal();
     SCENARIOS.iter().for_each(|scenario| assert!(run(target, scenario).is_none()));
 }
 
-/// The commands of a scenario, and how often each comes.
+/// The commands of a scenario, and the number of each.
 fn commands(target: &Target, control: &Control, scenario: &Scenario) -> Vec<(String, u32)> {
     control.ask("trace clear");
     assert!(run(target, scenario).is_none());
@@ -147,13 +147,13 @@ type Scenario = (&'static str, fn(&Context) -> Result<()>);
 
 const SCENARIOS: [Scenario; 2] = [("ordinary", ordinary), ("extended", extended)];
 
-/// Commands that end something. The other test has the reset of a queue pair, which is also how the driver begins to end one.
+/// Commands that destroy something. The other test has the reset of a queue pair, with which the driver also begins to destroy one.
 fn is_ending(command: &str) -> bool {
     ["DESTROY_", "DEALLOC_", "DETACH_", "2RST_"].iter().any(|start| command.starts_with(start))
 }
 
-/// Nobody is told, or it is not asked for by this program: the speed of a port, of which the driver makes what it can, and what the
-/// kernel asks of a queue pair that it destroys.
+/// Commands whose error is not reported, or that this program does not request: the speed of a port, which the driver replaces by a
+/// default, and the kernel's queries of a queue pair that it destroys.
 fn may_be_passed_over(command: &str) -> bool {
     matches!(command, "ACCESS_REG" | "QUERY_QP")
 }
@@ -161,7 +161,7 @@ fn may_be_passed_over(command: &str) -> bool {
 #[test]
 fn every_command_that_makes_something_may_fail_at_each_of_its_uses() {
     on_every_infiniband_card(|target, control| {
-        // The driver makes things of its own when they are first needed.
+        // The driver creates some objects when they are first needed.
         recovers(target, control);
         let objects = control.ask("objects");
         for scenario in &SCENARIOS {
@@ -175,7 +175,7 @@ fn every_command_that_makes_something_may_fail_at_each_of_its_uses() {
                 let mut told = 0;
                 for (status, errno, after) in first.chain((1..*count).map(|after| (3, EINVAL, after))) {
                     let what = format!("{}: {command} with status {status} after {after}", scenario.0);
-                    // A context that is refused with EINVAL is asked for once more, as kernels before Linux 5.7 want it.
+                    // If a context is refused with EINVAL, it is requested once more, as kernels before Linux 5.7 require.
                     let is_asked_twice = (command.as_str(), errno) == ("ALLOC_TRANSPORT_DOMAIN", EINVAL);
                     let times = if is_asked_twice { 2 } else { 1 };
                     control.ask(&format!("fail {command} {status} {times} 0 {after}"));
@@ -194,20 +194,20 @@ fn every_command_that_makes_something_may_fail_at_each_of_its_uses() {
     });
 }
 
-/// What comes of a command that ends something, when the firmware refuses it once.
+/// The effect of a command that destroys something, if the firmware refuses it once.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// The driver tells nobody, and what the firmware has stays there.
+    /// The driver ignores the error, and the firmware keeps the object.
     Untold,
-    /// The same, and nothing stays: what comes next does it too.
+    /// The same, and nothing is kept: the next command destroys it too.
     Passed,
-    /// This operation says so; what is tried again then succeeds.
+    /// This operation returns the error; a second attempt succeeds.
     Told(&'static str),
-    /// The same, but the kernel cannot try again, or what it told nobody of still uses this.
+    /// The same, but the kernel cannot try again, or an object whose error was ignored still uses this one.
     Held(&'static str),
 }
 
-/// How many of the command go well before, and what then comes of the one that does not.
+/// The scenario, the command, how many of them succeed before, and the effect of the refused one.
 const ENDING: &[(usize, &str, u32, Fate)] = &[
     (0, "DESTROY_MKEY", 0, Fate::Told("mw.destroy")),
     (0, "DESTROY_MKEY", 2, Fate::Told("mr.destroy")),
@@ -216,7 +216,7 @@ const ENDING: &[(usize, &str, u32, Fate)] = &[
     (0, "DEALLOC_PD", 0, Fate::Told("pd.destroy")),
     (0, "DEALLOC_UAR", 0, Fate::Untold),
     (0, "DEALLOC_TRANSPORT_DOMAIN", 0, Fate::Untold),
-    // Of datagrams, of an unreliable connection, of the program's own, and of the shared queue's.
+    // For datagrams, for an unreliable connection, for the program's own reset, and for the shared queue.
     (0, "2RST_QP", 0, Fate::Passed),
     (0, "2RST_QP", 1, Fate::Passed),
     (0, "2RST_QP", 2, Fate::Told("qp.modify")),
@@ -256,7 +256,7 @@ fn every_command_that_ends_something_may_fail_once() {
     });
 }
 
-/// What the kernel cannot destroy when the device file is closed, it warns of, and forgets (`uverbs_destroy_ufile_hw`,
+/// The kernel warns of objects that it cannot destroy when the device file is closed, and forgets them (`uverbs_destroy_ufile_hw`,
 /// rdma_core.c, Linux 6.1).
 #[test]
 fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
@@ -266,7 +266,7 @@ fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
         }
         recovers(target, control);
         for &(scenario, command, after, fate) in ENDING {
-            // One that is passed over is also the program's own at another time.
+            // A command whose error is ignored is also sent by the program at another time.
             let times: &[u32] = if matches!(fate, Fate::Passed) { &[1] } else { &[1, 1_000_000] };
             for times in times {
                 let what = format!("{command} {times} times after {after}");
@@ -276,7 +276,7 @@ fn what_the_firmware_holds_on_to_is_told_and_others_live_on() {
                     Fate::Untold | Fate::Passed => assert!(answer.is_none(), "{what}"),
                     Fate::Told(op) | Fate::Held(op) => {
                         let error = answer.expect(&what);
-                        // For ever, it may be what is destroyed before.
+                        // If it is always refused, the error may concern an object that is destroyed earlier.
                         let others = ["mw.destroy", "srq.destroy", "xrcd.destroy", "cq.destroy", "qp.modify"];
                         let is_named = error.op() == op || (*times > 1 && others.contains(&error.op()));
                         assert!(is_named, "{what}: {error}");

@@ -1,5 +1,5 @@
-//! Completion counters of the hardware, which came with Linux 7.3 for one driver: on a soft device that has them, with the same calls
-//! as those of software.
+//! Completion counters of the hardware, which Linux 7.3 added for one driver: on a soft device that has them, with the same calls as
+//! those of software.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn where_the_values_live_is_told() {
     assert_eq!(software.source(), CounterSource::Software);
 }
 
-/// The kernel refuses a change beside another; it is tried again here.
+/// The kernel refuses simultaneous changes; the crate tries again.
 #[test]
 fn threads_change_one_counter_and_lose_nothing() {
     let context = target().open();
@@ -117,7 +117,7 @@ fn a_wait_that_may_sleep_ends_too() {
     });
 }
 
-/// What counts into it may be dropped in any order: the memory of the values stays until the kernel has let go.
+/// Objects that count into it may be dropped in any order: the memory of the values stays until the kernel has destroyed the counter.
 #[test]
 fn the_values_outlive_whatever_is_dropped_first() {
     let target = target();
@@ -162,7 +162,7 @@ fn it_counts_without_anybody_who_polls() {
     let [sends, reads, writes] = [(); 3].map(|()| counter(&context));
     let [receives, remote_reads, remote_writes] = [(); 3].map(|()| counter(&context));
     let (mut one, mut two) = pair(&context);
-    // At any time: what is not attached is not counted.
+    // At any time: operations are counted only while the counter is attached.
     one.send(1, Operation::Write(two.remote(0)), 0..8);
     one.qp.bind_counter(&sends, Counted::SEND).unwrap();
     one.qp.bind_counter(&reads, Counted::READ).unwrap();

@@ -1,4 +1,4 @@
-//! What the layer for bindings has more than the safe interface.
+//! What the layer for bindings has in addition to the safe interface.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
             let request = ModifyQp { attr_mask, qp_state, port_num: 1, ..ModifyQp::new_zeroed() };
             qp.modify(&request, Some(sends), receives.as_mut()).unwrap();
         };
-    // Flushed by turns, so that what stays and what goes lie side by side.
+    // Flushed in turns, so that the completions that stay and those that are removed alternate.
     for (round, at) in [0, 1, 0, 1].into_iter().enumerate() {
         let qp = &mut qps[at];
         modify(qp, qp_state::INIT, QpAttrMask::PORT | QpAttrMask::PKEY_INDEX | QpAttrMask::QKEY);
@@ -166,14 +166,14 @@ fn a_rule_in_the_kernels_layout_counts_only_where_the_kernel_survives_it() {
         refused(rule(type_, &[&ethernet, &count], Some((&counters, at))), "normal rule");
         rule(type_, &[], None).unwrap();
     }
-    // One that names an object by its handle alone would get past the guard between reads and binds.
+    // A rule that names an object only by its handle would bypass the guard between reads and binds.
     refused(rule(ATTR_NORMAL, &[&count], None), "needs counters");
     refused(rule(ATTR_ALL_DEFAULT, &[&count], None), "needs counters");
     refused(rule(ATTR_NORMAL, &[&count, &count], Some((&counters, 0))), "one counters object");
     refused(rule(ATTR_NORMAL, &[&count, &count], Some((&counters, 16))), "one counters object");
     refused(rule(ATTR_NORMAL, &[&ethernet], Some((&counters, 0))), "no count action");
     refused(rule(ATTR_NORMAL, &[&ethernet, &count], Some((&counters, at + 8))), "no count action");
-    // A spec that the kernel would stop at, and what it would look at before.
+    // A spec at which the kernel would stop, and what it would read before.
     let mut shorter = count.clone();
     shorter[4] = 7;
     refused(rule(ATTR_NORMAL, &[&shorter, &count], Some((&counters, 16))), "no count action");
@@ -190,7 +190,7 @@ fn a_rule_in_the_kernels_layout_counts_only_where_the_kernel_survives_it() {
 const CAPACITY: Capacity =
     Capacity { sends: 7, receives: 7, send_segments: 2, receive_segments: 2, inline: 64, large_header: 0 };
 
-/// What a queue pair with one completion queue is made from.
+/// The properties of a queue pair with one completion queue.
 fn init(cq: &CompletionObject) -> QueuePairInit<'_> {
     QueuePairInit {
         type_: qp_type::RC,
@@ -219,7 +219,7 @@ fn what_another_driver_has_is_refused() {
     assert!(own.iter().all(Option::is_none) && !cq.is_told(), "{own:?}");
 }
 
-/// The numbers and statuses of what has completed, receives and sends apart.
+/// The numbers and statuses of completions, receives and sends separately.
 fn ended(cq: &mut CompletionQueue) -> [Vec<(u64, u32)>; 2] {
     let mut completions = [Extended::default(); 16];
     let count = cq.poll_places(&mut completions);
@@ -235,7 +235,7 @@ fn nothing() -> Data<NoPieces, NoBytes> {
     Data::Pieces(std::iter::empty())
 }
 
-/// Puts a request, and stops in the next one or behind it.
+/// Puts a request, and stops in the next one or after it.
 struct Stops {
     within: bool,
 }
@@ -316,7 +316,7 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
         sends.publish().unwrap();
         assert_eq!(ended(&mut cq), [vec![(10, wc_status::SUCCESS)], vec![(4, wc_status::SUCCESS)]]);
         assert_eq!((sent.read(), sent.read_err()), (u64::from(is_counted), 0));
-        // Of the shortest way nobody takes back what is filled; what is not is not seen all the same.
+        // The shortest path does not take back what is filled; but a request that is not filled completely is not seen.
         if !is_counted {
             let here = Origin::here().ask().unwrap();
             let mut step = sends.step_in_slots::<true>(here).unwrap();
@@ -363,7 +363,7 @@ fn the_shortest_way_asks_whose_the_queue_is_and_has_no_room_that_is_not_known() 
     sends.publish_here(here).unwrap();
     sends.try_publish().unwrap();
     assert_eq!(ended(&mut cq), [vec![(10, wc_status::SUCCESS)], vec![(3, wc_status::SUCCESS)]]);
-    // What nobody holds says nothing of any queue.
+    // A holder that is not held belongs to no queue.
     let holder = Holder::new();
     assert!(holder.ask().is_none());
     holder.hold(Origin::here());
@@ -444,11 +444,11 @@ fn what_is_begun_counts_once_and_only_if_it_is_posted() {
     assert_eq!(sends.step(Steps(&[3, 4], &[&[1; 65]])), Err(Refused::TooLarge));
     sends.rewind();
     sends.publish().unwrap();
-    // More than there are places: those before are kept or forgotten as the caller says.
+    // More than there are slots: those before are kept or discarded as the caller says.
     assert_eq!(sends.batch(Steps(&[5; 8], &[])), Err(Refused::Full));
     sends.rewind();
     assert_eq!(sends.batch(Steps(&[6], &[])), Ok(()));
-    // With a reset what was begun is gone.
+    // A reset discards what was begun.
     enter(&qp, qp_state::RESET, &mut sends, Some(&mut receives));
     assert_eq!(sends.step(Steps(&[], &[b"late"])), Err(Refused::NotBegun));
     connect(&context, &qp, &mut sends, Some(&mut receives));
@@ -463,7 +463,7 @@ fn what_is_begun_counts_once_and_only_if_it_is_posted() {
     assert_eq!(values(), (3, 9, 0));
 }
 
-/// Answers every command with EIO once it is told that the device has gone.
+/// Answers every command with EIO from the time that the device is removed.
 #[derive(Debug)]
 struct Gone(Arc<AtomicBool>);
 
@@ -473,8 +473,8 @@ impl Watcher for Gone {
     }
 }
 
-/// A destroy that is refused gives the object back. A device that has gone has taken its objects along, and nobody waits for
-/// events that it did not count.
+/// A refused destroy returns the object. A device that was removed has destroyed its objects, and nothing waits for events that it did
+/// not count.
 #[test]
 fn a_destroy_gives_back_what_is_in_use_and_ends_with_the_device() {
     let has_gone = Arc::new(AtomicBool::new(false));

@@ -1,12 +1,12 @@
 //! Completion counters of the hardware.
 //!
-//! The object came with Linux 7.3, where EFA's is the one driver that has it. The device counts by itself, without anybody who takes
-//! completions, and also what only it can see. It writes the values to memory of the process, where they are read without a system
-//! call; a driver that does not do so has a command that reads them. It tells nobody, so waiting is looking again and again; now and then
-//! at whether the device is still there, of which the values in memory say nothing.
+//! The object came with Linux 7.3, where EFA's is the only driver that has it. The device counts by itself, without a poll of
+//! completions, and also counts what only it can see. It writes the values to memory of the process, where they are read without
+//! a system call; a driver that does not do so has a command that reads them. The device does not notify waiters, so a wait polls
+//! the values. Now and then it also checks whether the device still exists, because the values in memory do not show this.
 //!
-//! The kernel has one user of a counter at a time for a change, and answers EBUSY to others (`uverbs_try_lock_object`, rdma_core.c,
-//! Linux 7.3): a change that meets another is tried again.
+//! The kernel allows one user of a counter at a time to change it, and returns EBUSY to others (`uverbs_try_lock_object`,
+//! rdma_core.c, Linux 7.3). A change that gets EBUSY is tried again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,13 +26,13 @@ use crate::kernel::error::{ErrorKind, Result};
 
 pub(super) const NONE_HERE: &str = "this kernel or device has no completion counters; a counter created without a context counts in software on every device";
 
-/// How often a command that meets another is sent again at once, and how often in all. The other one may wait for a device that is slow, and
-/// ends by itself: efa's driver gives its device 30 seconds for a command (`ADMIN_CMD_TIMEOUT_US`, efa_com.c).
+/// How often a command that gets EBUSY is sent again immediately, and how often in all. The other command ends by itself, but may
+/// wait for a slow device: efa's driver gives its device 30 seconds for a command (`ADMIN_CMD_TIMEOUT_US`, efa_com.c).
 const AT_ONCE: u32 = 1_000;
 const TRIES: u32 = 40_000;
 const SLEEP: Duration = Duration::from_millis(1);
 
-/// Sends a command until it meets no other.
+/// Sends a command until the kernel does not return EBUSY.
 pub(crate) fn insist(send: impl FnMut() -> Result<()>) -> Result<()> {
     insist_by(
         |tries| if tries < AT_ONCE { std::thread::yield_now() } else { std::thread::sleep(SLEEP) },
@@ -53,7 +53,7 @@ fn insist_by(pause: impl Fn(u32), mut send: impl FnMut() -> Result<()>) -> Resul
 /// The kernel's object.
 #[derive(Debug)]
 pub(super) struct Hardware {
-    /// It keeps the memory of the values until the kernel has said that it is gone.
+    /// Keeps the memory of the values until the kernel has destroyed the object.
     object: Object,
     values: CounterValues,
 }
@@ -71,7 +71,7 @@ impl Hardware {
         let handle = command.new_handle_of(create::HANDLE)?;
         let object = Object::new(context, Kind::CompletionCounter, handle).holding(plan.memory());
         let counter = Self { object, values: plan.open() };
-        // Nothing says what a device begins with.
+        // The initial value of a device's counter is not specified.
         counter.set(0)?;
         counter.set_err(0)?;
         Ok(counter)
@@ -86,7 +86,7 @@ impl Hardware {
         matches!(self.values, CounterValues::Memory(_))
     }
 
-    /// One of the values, if they are in memory.
+    /// One of the values, if it is in memory.
     #[cfg_attr(all(test, uverbs_loom), allow(dead_code, reason = "loom has atomics of its own"))]
     pub(super) fn value(&self, entry: u64) -> Option<&AtomicU64> {
         match &self.values {
@@ -95,7 +95,7 @@ impl Hardware {
         }
     }
 
-    /// Fails when the device has gone: nothing would change any more.
+    /// Fails if the device was removed, because the values would no longer change.
     pub(super) fn look(&self) -> Result<()> {
         self.object.context().query(&mut []).map(drop)
     }
@@ -104,7 +104,7 @@ impl Hardware {
         self.object.release()
     }
 
-    /// A value, from memory or by `UVERBS_METHOD_COMP_CNTR_READ`.
+    /// Reads a value from memory, or by `UVERBS_METHOD_COMP_CNTR_READ`.
     #[inline]
     pub(super) fn read(&self, entry: u64) -> Result<u64> {
         match &self.values {
@@ -124,8 +124,8 @@ impl Hardware {
         Ok(value)
     }
 
-    /// `UVERBS_METHOD_COMP_CNTR_MODIFY`. The kernel takes any other entry for the successes, and any other operation for an increase
-    /// (`efa_modify_comp_cntr`, efa_verbs.c, Linux 7.3): there are no others here.
+    /// `UVERBS_METHOD_COMP_CNTR_MODIFY`. The kernel treats any other entry as the successes, and any other operation as an
+    /// increase (`efa_modify_comp_cntr`, efa_verbs.c, Linux 7.3). The crate passes no other values.
     fn modify(&self, entry: u64, how: u64, operand: u64) -> Result<()> {
         let context = self.object.context();
         let answer = insist(|| {
@@ -159,12 +159,12 @@ impl Hardware {
     }
 }
 
-/// Hardware counters that a queue pair uses, and for what: the kernel lets them go after it.
+/// The hardware counters that a queue pair uses, and for which operations. The kernel destroys them only after the queue pair.
 #[derive(Debug, Default)]
 pub(crate) struct Attached(Mutex<Vec<(Arc<State>, Counted)>>);
 
 impl Attached {
-    /// The queue pair uses a counter from now on.
+    /// Records that the queue pair uses a counter.
     pub(crate) fn add(&self, counter: &CompletionCounter, counted: Counted) {
         counter.state.bound.fetch_add(1, Ordering::Relaxed);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((counter.state.clone(), counted));
@@ -194,7 +194,7 @@ impl CompletionCounter {
 }
 
 impl CompletionCounter {
-    /// The kernel's object, of a counter of the device's.
+    /// The kernel's object, if this is a hardware counter.
     pub(crate) fn object(&self) -> Option<&Object> {
         self.state.hardware.as_ref().map(Hardware::object)
     }

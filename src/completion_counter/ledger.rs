@@ -40,7 +40,7 @@ bitflags! {
 }
 
 impl Counted {
-    /// What a receive can turn out to be. One that fails is either.
+    /// The operations that a completed receive can be. A failed one counts as either.
     const RECEIVES: Self = Self::RECEIVE.union(Self::REMOTE_WRITE_IMMEDIATE);
 }
 
@@ -55,18 +55,18 @@ impl From<Kind> for Counted {
     }
 }
 
-/// A counter, and what it counts of a queue pair.
+/// A counter, and the operations of a queue pair that it counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(super) state: Arc<State>,
     pub(super) counted: Counted,
 }
 
-/// The counters of a queue pair, as its completion queues know them. It never changes: another takes its place.
+/// The counters of a queue pair, as its completion queues see them. A ledger never changes; it is replaced by another one.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) number: u32,
-    /// What was posted, in its order. None where requests complete in any order, each with a completion that says what it was.
+    /// The posted requests, in their order. `None` if requests complete in any order, each with a completion that names the operation.
     pub(super) log: Option<Arc<Log>>,
     pub(super) bindings: Vec<Binding>,
     pub(super) markers: Arc<AtomicU64>,
@@ -76,7 +76,7 @@ impl Ledger {
     /// Counts a completion of the queue pair, from the queue of its sends, or of its receives, or both.
     pub(super) fn count(&self, completion: &Completion, sends: bool, receives: bool) {
         let Some(log) = &self.log else { return self.count_told(completion) };
-        // Requests of the crate's own, which end when everything has.
+        // Requests of the crate itself, which end when everything else has.
         let marker = self.markers.load(Ordering::Relaxed);
         if marker != 0 && completion.wr_id.wrapping_sub(marker) < 2 {
             if completion.wr_id == marker {
@@ -89,7 +89,7 @@ impl Ledger {
             (Status::Success, true) => self.received(completion),
             (Status::Success, false) => log.succeed(completion.wr_id, |posted| self.sent(posted)),
             (_, true) => self.failed(Counted::RECEIVES),
-            // Of failures not every driver says what has failed.
+            // Not every driver says which operation has failed.
             (_, false) => match log.fail(completion.wr_id, |posted| self.sent(posted)) {
                 Some(posted) => self.failed(posted.kind.into()),
                 None if receives => self.failed(Counted::RECEIVES),
@@ -98,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a completion that says all that is to be known.
+    /// Counts a completion that contains everything that is needed.
     fn count_told(&self, completion: &Completion) {
         let is_receive = completion.is_receive();
         let counted = match completion.opcode {

@@ -1,17 +1,17 @@
-//! What was posted to a send queue and is not accounted for yet.
+//! The requests that were posted to a send queue and are not counted yet.
 //!
-//! A completion of success says that everything before it in the queue has succeeded too, without a completion if it
-//! was posted so; a completion of failure says the same of what stands before the request that failed. So it takes a log
-//! of the requests, in their order, to count each.
+//! A successful completion means that every earlier request in the queue has succeeded too, including unsignaled ones, which have
+//! no completion. A failed completion means the same for the requests before the one that failed. Counting each request therefore
+//! needs a log of the requests in their order.
 //!
-//! One thread posts, another may poll. The poster writes entries and then moves `head`; the poller reads what is before
-//! `head` and then moves `tail`, whereupon the places are the poster's again. Each place belongs to one side at a
-//! time, so entries are relaxed atomics, and the two positions are stored with release and loaded with acquire.
+//! One thread posts while another may poll. The poster writes entries and then moves `head`. The poller reads the entries before
+//! `head` and then moves `tail`, which gives the places back to the poster. Each place belongs to one side at a time, so entries
+//! are relaxed atomics. The two positions are stored with release and loaded with acquire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What a request of a send queue does, as far as counters tell it apart.
+/// The kind of a request of a send queue, as far as counters distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Send,
@@ -25,21 +25,22 @@ impl Kind {
     const ALL: [Self; 4] = [Self::Send, Self::Write, Self::Read, Self::Other];
 }
 
-/// A request as it is posted.
+/// A request at the time it is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Posted {
     pub(crate) wr_id: u64,
     pub(crate) kind: Kind,
     pub(crate) bytes: u32,
-    /// Its success is told by a completion. A word, zero if not: an `Option` of a send queue, which has one of these, says `None` by the
-    /// tag of its driver's queue, which is looked at anyway, and not in the byte of a `bool`.
+    /// Not zero if the request has a completion when it succeeds. This is a word instead of a `bool` so that an `Option` of a
+    /// send queue, which contains one of these, stores `None` in the tag of its driver's queue, which is read anyway, and not in
+    /// the byte of the `bool`.
     pub(crate) signaled: u32,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     wr_id: AtomicU64,
-    /// Bytes, then eight bits of the kind, then the bit `SIGNALED`.
+    /// The number of bytes, then eight bits for the kind, then the bit `SIGNALED`.
     what: AtomicU64,
 }
 
@@ -64,14 +65,14 @@ impl Entry {
 /// The log of one send queue.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// As many as a power of two.
+    /// Their number is a power of two.
     entries: Box<[Entry]>,
     head: AtomicU32,
     tail: AtomicU32,
 }
 
 impl Log {
-    /// With room for at least so many requests.
+    /// A log with room for at least `room` requests.
     pub(super) fn new(room: u32) -> Arc<Self> {
         let entries = (0..room.max(1).next_power_of_two()).map(|_| Entry::default()).collect();
         Arc::new(Self { entries, head: AtomicU32::new(0), tail: AtomicU32::new(0) })
@@ -85,7 +86,7 @@ impl Log {
         &self.entries[position as usize & (self.entries.len() - 1)]
     }
 
-    /// The poller: takes out the requests before `end`, and hands them on.
+    /// Called by the poller. Removes the requests before `end` and passes them to `each`.
     fn take(&self, tail: u32, end: u32, mut each: impl FnMut(Posted)) {
         let mut position = tail;
         while position != end {
@@ -95,8 +96,8 @@ impl Log {
         self.tail.store(end, Ordering::Release);
     }
 
-    /// The poller: the position of the first request that `is_it`, up to the first that has a completion in any case:
-    /// none can have completed behind that.
+    /// Called by the poller. The position of the first request for which `is_it` is true. The search ends at the first request
+    /// that always has a completion, because nothing behind it can have completed.
     fn find(&self, tail: u32, is_it: impl Fn(&Posted) -> bool) -> Option<u32> {
         let head = self.head.load(Ordering::Acquire);
         let mut position = tail;
@@ -113,8 +114,8 @@ impl Log {
         None
     }
 
-    /// The poller: a request has completed with success. It and all before it are handed on. A completion that is not
-    /// of the next request that has one is of an earlier life of the queue.
+    /// Called by the poller when a request has succeeded. Passes it and all requests before it to `each`. If the completion does
+    /// not belong to the next request that has one, it dates from before a reset of the queue and is ignored.
     pub(super) fn succeed(&self, wr_id: u64, each: impl FnMut(Posted)) {
         let tail = self.tail.load(Ordering::Relaxed);
         if let Some(at) = self.find(tail, |posted| posted.signaled != 0 && posted.wr_id == wr_id) {
@@ -122,8 +123,8 @@ impl Log {
         }
     }
 
-    /// The poller: a request has failed, which is the answer if it is in here. All before it have succeeded, and are
-    /// handed on.
+    /// Called by the poller when a request has failed. Returns this request if it is in the log. All requests before it have
+    /// succeeded and are passed to `each`.
     pub(super) fn fail(&self, wr_id: u64, each: impl FnMut(Posted)) -> Option<Posted> {
         let tail = self.tail.load(Ordering::Relaxed);
         let at = self.find(tail, |posted| posted.wr_id == wr_id)?;
@@ -133,17 +134,18 @@ impl Log {
         Some(failed)
     }
 
-    /// The poller: everything that was posted has ended, and whatever failed has said so. The rest is handed on.
+    /// Called by the poller when everything that was posted has ended, and every failure had its completion. The remaining
+    /// requests are passed to `each`.
     pub(super) fn finish(&self, each: impl FnMut(Posted)) {
         self.take(self.tail.load(Ordering::Relaxed), self.head.load(Ordering::Acquire), each);
     }
 }
 
-/// The poster's side of a log.
+/// The part of a log that the poster uses.
 #[derive(Debug)]
 pub(super) struct Writer {
     log: Arc<Log>,
-    /// Where the next request goes, and how far the poller has been shown them before the last time and now.
+    /// Position of the next request, and the positions up to which the poller sees requests, now and before the last `publish`.
     next: u32,
     shown: u32,
     before: u32,
@@ -162,29 +164,29 @@ impl Writer {
         self.log.room()
     }
 
-    /// How many requests there is room for.
+    /// Number of requests that still fit.
     pub(super) fn free(&self) -> u32 {
         self.room() - self.next.wrapping_sub(self.log.tail.load(Ordering::Acquire))
     }
 
-    /// Writes a request that is about to be posted; there is room for it.
+    /// Writes a request that is about to be posted. There must be room for it.
     pub(super) fn stage(&mut self, posted: &Posted) {
         self.log.entry(self.next).store(posted);
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Forgets what was staged since the last time it was shown.
+    /// Discards the requests that were staged since the last `publish`.
     pub(super) fn rewind(&mut self) {
         self.next = self.shown;
     }
 
-    /// Shows the poller what was staged.
+    /// Makes the staged requests visible to the poller.
     pub(super) fn publish(&mut self) {
         (self.before, self.shown) = (self.shown, self.next);
         self.log.head.store(self.next, Ordering::Release);
     }
 
-    /// Takes back what was shown last: the device has not looked at it, so nothing has completed.
+    /// Takes back the requests of the last `publish`: the device has not read them, so none of them has completed.
     pub(super) fn retract(&mut self) {
         (self.shown, self.next) = (self.before, self.before);
         self.log.head.store(self.next, Ordering::Release);

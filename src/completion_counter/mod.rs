@@ -104,7 +104,7 @@ pub enum CounterSource {
 #[doc(alias = "fi_control")]
 pub struct CompletionCounter {
     state: Arc<State>,
-    /// The value and the error value, wherever they are; none of those that the kernel must be asked for.
+    /// The value and the error value, if they are in memory; `None` if the kernel must be asked.
     values: [Option<Value<State>>; 2],
 }
 
@@ -398,7 +398,7 @@ impl CompletionCounter {
             let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
             return Err((self, error));
         }
-        // Without these a value is found by the longer way, should the counter come back.
+        // Without these, a value is found by the longer path, should the counter be used again.
         self.values = [None, None];
         if let Some(Err(error)) = Arc::get_mut(&mut self.state).and_then(State::release) {
             return Err((self, error));
@@ -410,7 +410,7 @@ impl CompletionCounter {
         &self.state
     }
 
-    /// Waits by looking again and again, and calls `before` each look.
+    /// Waits by polling the counter, and calls `before` each time before it reads the value.
     pub(crate) fn watch(
         &self,
         threshold: u64,
@@ -436,7 +436,7 @@ pub(crate) struct FileWait<'a> {
     state: &'a State,
     file: Arc<EventFd>,
     threshold: u64,
-    /// How often the error value had changed when the wait began.
+    /// Number of changes of the error value when the wait began.
     failures: u64,
     waiter: Arc<Waiter>,
     outcome: Option<Outcome>,
@@ -450,7 +450,7 @@ impl FileWait<'_> {
             if self.state.stands(outcome, self.threshold) {
                 return Some(outcome);
             }
-            // Nothing to read is fine.
+            // An empty file is not an error.
             let _ = self.file.read();
             self.waiter = Waiter::file(self.threshold, self.file.clone());
             self.outcome = self.state.register(&self.waiter, self.failures);

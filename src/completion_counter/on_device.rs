@@ -1,4 +1,4 @@
-//! Making completion counters of the hardware.
+//! Creating completion counters of the hardware.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::{self, query_comp_cntr_caps};

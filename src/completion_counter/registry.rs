@@ -1,7 +1,8 @@
-//! How a completion queue finds the counters of a queue pair.
+//! Finds the counters of a queue pair when its completions are polled.
 //!
-//! The queue has a list of them behind a lock, and a number that goes up with each change; whoever polls has a copy, and
-//! looks at the number after each poll. As long as nothing was ever bound it is zero, and that look is all that it costs.
+//! A completion queue has a list of them behind a lock, and a number that is increased with each change. The poller has a copy of
+//! the list, and reads the number after each poll. The number is zero as long as no counter was ever bound; reading it is then
+//! the only cost.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,20 +19,20 @@ use crate::kernel::process::{Gate, Origin, Passage};
 /// The queue pairs with counters that complete in a completion queue.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// Asked before the lock, for which a child of `fork` must not wait.
+    /// Checked before the lock is taken, because a child of `fork` must not wait for that lock.
     origin: Origin,
     entries: Mutex<Vec<Entry>>,
-    /// Those that have bound memory windows, by their numbers.
+    /// The queue pairs that have bound memory windows, by their numbers.
     binders: Mutex<Vec<Arc<WindowBinder>>>,
     changes: AtomicU32,
-    /// Closed when something was bound.
+    /// Closed when a counter or a window is bound.
     gate: Gate,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     ledger: Arc<Ledger>,
-    /// The queue is that of its sends, and that of its receives.
+    /// Whether the sends of the queue pair complete here, and whether its receives do.
     sends: bool,
     receives: bool,
 }
@@ -59,15 +60,15 @@ impl Registry {
         self.changed();
     }
 
-    /// Open as long as nothing was ever bound, in the process that has the queue. To be asked when a completion is known to be there:
-    /// its queue pair was bound before.
+    /// Open in the process that owns the queue, as long as nothing was ever bound. To be called when a completion is known to be
+    /// there: its queue pair was bound before that.
     pub(crate) fn passage(&self) -> Passage {
         self.gate.passage()
     }
 
-    /// Tells whoever polls to look.
+    /// Makes pollers update their copy.
     fn changed(&self) {
-        // Zero is for queues on which nothing was ever bound.
+        // Zero is reserved for queues on which nothing was ever bound.
         let next = |changes: u32| Some(changes.wrapping_add(1).max(1));
         let _ = self.changes.fetch_update(Ordering::Release, Ordering::Relaxed, next);
         self.gate.close();
@@ -77,11 +78,11 @@ impl Registry {
         self.binders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on completions of this queue pair are shown to it.
+    /// From now on, completions of this queue pair are passed to it.
     pub(super) fn watch(&self, of: &Arc<WindowBinder>) {
         let mut binders = self.binders();
         match binders.binary_search_by_key(&of.number(), |of| of.number()) {
-            // One that is gone, whose number this one got.
+            // A queue pair that was destroyed, whose number was used again for this one.
             Ok(at) => binders[at] = of.clone(),
             Err(at) => binders.insert(at, of.clone()),
         }
@@ -89,13 +90,13 @@ impl Registry {
         self.changed();
     }
 
-    /// No longer.
+    /// Ends this.
     pub(super) fn unwatch(&self, of: &Arc<WindowBinder>) {
         self.binders().retain(|other| !Arc::ptr_eq(other, of));
         self.changed();
     }
 
-    /// Puts a queue pair into the list, in the place of what was known of it.
+    /// Adds a queue pair to the list, or replaces its entry.
     fn put(&self, entry: Entry) {
         let key = |entry: &Entry| entry.ledger.number;
         self.change(|entries| match entries.binary_search_by_key(&key(&entry), key) {
@@ -104,7 +105,8 @@ impl Registry {
         });
     }
 
-    /// Forgets a queue pair; what it left in the queue counts no more. Another may have its number by now.
+    /// Removes a queue pair. Completions that it left in the queue are no longer counted. Another queue pair may already have its
+    /// number.
     fn remove(&self, ledger: &Arc<Ledger>) {
         self.change(|entries| entries.retain(|entry| !Arc::ptr_eq(&entry.ledger, ledger)));
     }
@@ -119,17 +121,17 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Counts completions that were taken from the queue.
+    /// Counts the completions that were taken from the queue.
     #[inline]
     pub(crate) fn count(&mut self, registry: &Registry, completions: &[Completion]) {
         let changes = registry.changes.load(Ordering::Acquire);
-        // None are taken in a child, which must not look at the list.
+        // A child of `fork` takes no completions, and must not read the list.
         if changes != 0 && !completions.is_empty() {
             self.count_bound(registry, changes, completions);
         }
     }
 
-    /// Counts one.
+    /// Counts one completion.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn count_extended(&mut self, registry: &Registry, extended: &Extended) {
@@ -171,33 +173,33 @@ impl Tally {
     }
 }
 
-/// A queue pair's side: its counters, and the log of what it posts.
+/// The part of a queue pair: its counters, and the log of the requests that it posts.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// Without one, completions say all.
+    /// `None` if completions alone contain everything that is needed.
     writer: Option<Writer>,
     ledger: Arc<Ledger>,
-    /// Those of sends and of receives.
+    /// The registries of the completion queues for sends and for receives.
     queues: [Arc<Registry>; 2],
 }
 
 impl Bound {
-    /// Of a queue pair with room for so many sends, without counters yet. None of one whose requests complete in any order: their
-    /// completions say what they were.
+    /// For a queue pair with room for `sends` requests, without counters yet. `sends` is `None` for a queue pair whose requests
+    /// complete in any order: their completions identify the operation.
     pub(crate) fn new(number: u32, sends: Option<u32>, queues: [Arc<Registry>; 2]) -> Self {
         let log = sends.map(Log::new);
         let ledger = Ledger { number, log: log.clone(), bindings: Vec::new(), markers: Arc::default() };
         Self { writer: log.map(Writer::new), ledger: Arc::new(ledger), queues }
     }
 
-    /// What of the queue pair counts into a counter.
+    /// The operations of this queue pair that a counter counts.
     pub(crate) fn counted_by(&self, counter: &CompletionCounter) -> Counted {
         let of_counter = |binding: &&Binding| Arc::ptr_eq(&binding.state, counter.state());
         let bindings = self.ledger.bindings.iter().filter(of_counter);
         bindings.fold(Counted::empty(), |all, binding| all | binding.counted)
     }
 
-    /// Has a counter count from now on.
+    /// Binds a counter, which counts from now on.
     pub(crate) fn bind(&mut self, counter: &CompletionCounter, counted: Counted) {
         let state = counter.state().clone();
         state.bound.fetch_add(1, Ordering::Relaxed);
@@ -218,45 +220,46 @@ impl Bound {
         }
     }
 
-    /// The queue pair was reset: what was posted is gone without completion.
+    /// The queue pair was reset: posted requests end without completions.
     pub(crate) fn reset(&mut self) {
         self.writer = self.writer.as_ref().map(|writer| Writer::new(Log::new(writer.room())));
         let log = self.writer.as_ref().map(|writer| writer.log().clone());
         self.replace(log, self.ledger.bindings.clone());
     }
 
-    /// Requests with this number and the next count nothing: they are the crate's own, behind all others.
+    /// Requests with the number `wr_id` or the next one are not counted. The crate itself posts them, behind all others.
     pub(crate) fn set_marker(&self, wr_id: u64) {
         let markers: &AtomicU64 = &self.ledger.markers;
         markers.store(wr_id, Ordering::Relaxed);
     }
 
-    /// How many requests can be posted.
+    /// Number of requests that can be posted.
     pub(crate) fn free(&self) -> u32 {
         self.writer.as_ref().map_or(u32::MAX, Writer::free)
     }
 
-    /// Whether a request without a completion would never be counted: completions come in any order, and say all.
+    /// Whether a request without a completion would never be counted, because completions arrive in any order and each stands
+    /// only for itself.
     pub(crate) fn needs_completions(&self) -> bool {
         self.writer.is_none()
     }
 
-    /// A request is about to be posted.
+    /// Records a request that is about to be posted.
     pub(crate) fn stage(&mut self, posted: &Posted) {
         self.writer.iter_mut().for_each(|writer| writer.stage(posted));
     }
 
-    /// Those that are about to be posted are not.
+    /// Discards the requests that were staged: they are not posted.
     pub(crate) fn rewind(&mut self) {
         self.writer.iter_mut().for_each(Writer::rewind);
     }
 
-    /// They are, next.
+    /// The staged requests are posted next.
     pub(crate) fn publish(&mut self) {
         self.writer.iter_mut().for_each(Writer::publish);
     }
 
-    /// The device has refused to look at what was posted last.
+    /// The device has refused the requests that were published last.
     pub(crate) fn retract(&mut self) {
         self.writer.iter_mut().for_each(Writer::retract);
     }

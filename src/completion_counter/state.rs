@@ -1,21 +1,20 @@
-//! The two values of a counter, and who waits for them.
+//! The two values of a counter, and the list of waiters.
 //!
-//! Adding must cost nothing while nobody waits, and no waiter may sleep through what it waits for. Waiters stand in a
-//! list behind a lock; the smallest threshold among them is in `lowest`, which an adder looks at after each change,
-//! and only whoever has reached it takes the lock.
+//! Adding must cost nothing while nothing waits, and no waiter may miss the value that it waits for. Waiters are in a list behind
+//! a lock. The smallest threshold among them is in `lowest`. An adder reads `lowest` after each change, and takes the lock only
+//! if the value has reached it.
 //!
-//! That an adder cannot miss a waiter who has missed the adder follows from one rule: every change of `successes` is a
-//! read-modify-write with acquire and release, and a waiter makes one too (it adds zero) between writing `lowest` and
-//! looking at the value. All of these have one order, and each sees what came before it. If the adder's comes first,
-//! the waiter's gives it the new value. If the waiter's does, the adder sees what the waiter wrote before: `lowest`.
-//! Both orders are tried by loom in `tests.rs`.
+//! One rule ensures that an adder and a waiter cannot both miss each other: every change of `successes` is a read-modify-write
+//! with acquire and release, and a waiter also makes one (it adds zero) between writing `lowest` and reading the value. All of
+//! these operations have one order, and each sees what happened before it. If the adder's comes first, the waiter reads the new
+//! value. If the waiter's comes first, the adder reads `lowest` as the waiter wrote it. loom tries both orders in `tests.rs`.
 //!
-//! `lowest` is written under the lock only, and so is the error value, whose every change ends every wait: a waiter that
-//! is in the list when it changes is told. Who is not in the list compares how many changes there were, not the value, which
-//! may be what it was before.
+//! `lowest` is written only under the lock. So is the error value, and each change of it ends every wait: waiters in the list are
+//! woken. A waiter that is not in the list compares the number of changes, not the value, because the value may have been changed
+//! back.
 //!
-//! A waiter that was told of the value looks at it again before its wait ends: it may have been set back. Then it
-//! stands in the list again.
+//! A waiter that was woken for the value reads it again before its wait ends, because the value may have been set back. In that
+//! case the waiter enters the list again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -32,38 +31,38 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Value;
 use crate::kernel::process::Origin;
 
-/// `lowest` when nobody waits. Who waits for just this many is woken all the same, since it is reached.
+/// Value of `lowest` when there are no waiters. A waiter with just this threshold is woken too, because the value reaches it.
 const NOBODY: u64 = u64::MAX;
 
-/// What a counter shares with the queue pairs that it is bound to.
+/// The part of a counter that is shared with the queue pairs to which it is bound.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The process whose counter it is. Asked before the lock, for which a child of `fork` must not wait; and a wait object is
-    /// the parent's.
+    /// The process that owns the counter. It is checked before the lock is taken, because a child of `fork` must not wait for
+    /// that lock, and because the wait object belongs to the parent.
     origin: Origin,
     successes: AtomicU64,
     lowest: AtomicU64,
     errors: AtomicU64,
-    /// How often the error value has changed. Written under the lock only.
+    /// Number of changes of the error value. Written only under the lock.
     failures: AtomicU64,
-    /// The owner's.
+    /// The number that the owner chose.
     pub(super) cookie: u64,
     /// Whether waiting is allowed.
     pub(super) can_wait: bool,
     bytes: bool,
-    /// To how many queue pairs it is bound.
+    /// Number of queue pairs to which it is bound.
     pub(super) bound: AtomicU32,
     pub(super) flags: AtomicU64,
     waiting: Mutex<Waiting>,
     pub(super) signal: Signal,
-    /// The device's counter, in place of the values here: these are what it told last.
+    /// The device's counter, if there is one. The values here are then the last ones that were read from it.
     pub(super) hardware: Option<Hardware>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     list: Vec<Arc<Waiter>>,
-    /// What the wait object is armed for.
+    /// The threshold for which the wait object is armed.
     armed: Option<u64>,
 }
 
@@ -73,7 +72,7 @@ impl Waiting {
         thresholds.min().unwrap_or(NOBODY)
     }
 
-    /// Takes a waiter out; false if it is not in the list any more.
+    /// Removes a waiter. Returns false if it is no longer in the list.
     fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
         let before = self.list.len();
         self.list.retain(|known| !Arc::ptr_eq(known, waiter));
@@ -83,7 +82,7 @@ impl Waiting {
 
 impl State {
     pub(super) fn new(signal: Signal, bytes: bool, cookie: u64) -> Self {
-        // Until it is armed for something else, the wait object tells of the first change.
+        // Until it is armed for another value, the wait object signals the first change.
         let armed = signal.is_signalled().then_some(1);
         let waiting = Waiting { list: Vec::new(), armed };
         Self {
@@ -103,25 +102,25 @@ impl State {
         }
     }
 
-    /// Destroys the device's counter, if it is one.
+    /// Destroys the device's counter, if there is one.
     pub(super) fn release(&mut self) -> Option<Result<()>> {
         self.hardware.as_mut().map(Hardware::release)
     }
 
-    /// Asks the device, if the counter is the device's.
+    /// Reads the values of the device's counter.
     #[inline(never)]
     fn ask(&self, hardware: &Hardware) -> Result<()> {
         use comp_cntr_entry::{COMP, ERR};
         self.successes.store(hardware.read(COMP)?, Ordering::Release);
         let errors = hardware.read(ERR)?;
-        // Most often there is nothing new, and no lock is needed.
+        // Usually nothing has changed, and no lock is needed.
         if errors != self.errors.load(Ordering::Acquire) {
             self.change_errors(|_| errors);
         }
         Ok(())
     }
 
-    /// Changes the device's error value in a way that nobody who waits misses, even if it is changed back at once.
+    /// Changes the device's error value so that no waiter misses the change, even if the value is changed back immediately.
     pub(super) fn seen(
         &self,
         hardware: &Hardware,
@@ -129,12 +128,12 @@ impl State {
     ) -> Result<()> {
         self.ask(hardware)?;
         change(hardware)?;
-        // It is changed: whoever waits will find out.
+        // The value was changed; waiters read it themselves.
         let _ = self.ask(hardware);
         Ok(())
     }
 
-    /// Makes the values here those of the device.
+    /// Updates the values here from the device's counter, if there is one.
     #[inline]
     fn refresh(&self) -> Result<()> {
         self.hardware.as_ref().map_or(Ok(()), |hardware| self.ask(hardware))
@@ -151,12 +150,12 @@ impl State {
         self.origin.check(op)
     }
 
-    /// Whether it counts bytes, not operations.
+    /// Whether the counter counts bytes instead of operations.
     pub(super) fn counts_bytes(&self) -> bool {
         self.bytes
     }
 
-    /// A value, if it is in memory.
+    /// A value, if it can be read from memory.
     #[cfg(not(all(test, uverbs_loom)))]
     pub(super) fn value(state: &Arc<Self>, entry: u64) -> Option<Value<Self>> {
         Value::find(state, |state| match &state.hardware {
@@ -166,20 +165,20 @@ impl State {
         })
     }
 
-    /// loom has atomics of its own.
+    /// loom has its own atomics.
     #[cfg(all(test, uverbs_loom))]
     pub(super) fn value(_: &Arc<Self>, _: u64) -> Option<Value<Self>> {
         None
     }
 
-    /// The value as the device tells it, if it does; else what it told last.
+    /// The value, read from the device if it has the counter. If that fails, the last value that was read.
     #[inline(never)]
     pub(super) fn read(&self) -> u64 {
         let _ = self.refresh();
         self.successes.load(Ordering::Acquire)
     }
 
-    /// The error value, in the same way.
+    /// The error value, read in the same way.
     #[inline(never)]
     pub(super) fn read_err(&self) -> u64 {
         let _ = self.refresh();
@@ -217,8 +216,8 @@ impl State {
         lock(&self.waiting)
     }
 
-    /// Tells everybody who waits for `value` or less. Nobody in a child of `fork`, whose copies of the waiters are its
-    /// parent's, and whose lock may be held for ever.
+    /// Wakes all waiters whose threshold is at most `value`. In a child of `fork` it does nothing: the waiters are copies of the
+    /// parent's, and the lock may be held for ever.
     #[cold]
     #[inline(never)]
     fn reach(&self, value: u64) {
@@ -239,7 +238,8 @@ impl State {
         }
     }
 
-    /// How often the error value has changed by now; none if it is not `errors`, when given, and in a child of `fork`.
+    /// Number of changes of the error value so far. Returns nothing if `errors` is given and is not the error value, and in a
+    /// child of `fork`.
     pub(super) fn failures(&self, errors: Option<u64>) -> Option<u64> {
         if !self.origin.is_here() {
             return None;
@@ -249,12 +249,12 @@ impl State {
         is_known.then(|| self.failures.load(Ordering::Relaxed))
     }
 
-    /// Whether this outcome of a wait is true now.
+    /// Whether this outcome of a wait is still true.
     pub(super) fn stands(&self, outcome: Outcome, threshold: u64) -> bool {
         outcome == Outcome::Failed || self.successes.load(Ordering::Acquire) >= threshold
     }
 
-    /// Ends the waits that are meant, and wakes those who wait.
+    /// Ends the waits whose threshold satisfies `is_meant`, and wakes the waiters.
     fn tell(&self, mut waiting: MutexGuard<'_, Waiting>, outcome: Outcome, is_meant: impl Fn(u64) -> bool) {
         let told: Vec<_> = waiting.list.extract_if(.., |waiter| is_meant(waiter.threshold)).collect();
         for waiter in &told {
@@ -274,13 +274,13 @@ impl State {
         }
     }
 
-    /// The value, after everything that this thread has written is there for whoever changes it next.
+    /// Returns the value. Everything that this thread has written before is visible to the next thread that changes the value.
     fn meet_adders(&self) -> u64 {
         self.successes.fetch_add(0, Ordering::AcqRel)
     }
 
-    /// Puts a waiter into the list, unless there is nothing to wait for: the threshold is reached, or the error value has
-    /// changed since there were so many `failures`.
+    /// Adds a waiter to the list, unless its wait has already ended: the threshold is reached, or the error value has changed
+    /// since its number of changes was `failures`.
     pub(super) fn register(&self, waiter: &Arc<Waiter>, failures: u64) -> Option<Outcome> {
         let mut waiting = self.lock();
         waiting.list.push(waiter.clone());
@@ -297,7 +297,7 @@ impl State {
         Some(outcome)
     }
 
-    /// Takes a waiter out of the list; the outcome if it is not in there any more.
+    /// Removes a waiter from the list. Returns the outcome if it is no longer in the list.
     pub(super) fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<Outcome> {
         if !self.origin.is_here() {
             return waiter.outcome();
@@ -309,7 +309,7 @@ impl State {
         waiter.outcome()
     }
 
-    /// Arms the wait object; true if the threshold is reached already.
+    /// Arms the wait object. Returns true if the threshold is already reached.
     pub(super) fn arm(&self, threshold: u64) -> bool {
         let mut waiting = self.lock();
         self.signal.clear();
@@ -324,7 +324,7 @@ impl State {
         reached
     }
 
-    /// Waits; an error value other than `errors`, when given, ends it at once.
+    /// Waits for the threshold. If `errors` is given, any other error value ends the wait immediately.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_since(
@@ -351,7 +351,7 @@ impl State {
         told(OP_WAIT, outcome)
     }
 
-    /// Whether the wait object is one to wait with.
+    /// Whether the wait object allows waiting.
     pub(super) fn allow_waiting(&self) -> Result<()> {
         self.check_origin(OP_WAIT)?;
         if self.can_wait {
@@ -364,7 +364,7 @@ impl State {
         Err(Error::refused(OP_WAIT, Errno::EINVAL, hint))
     }
 
-    /// Whether somebody wakes who sleeps.
+    /// Whether a thread that sleeps would be woken.
     pub(super) fn allow_sleeping(&self) -> Result<()> {
         self.check_origin(OP_WAIT)?;
         if self.hardware.is_some() {
@@ -387,7 +387,7 @@ impl State {
         }
     }
 
-    /// Looks again and again, whatever the wait object is, and calls `before` each look.
+    /// Polls the counter, whatever the wait object is, and calls `before` each time before it reads the value.
     pub(super) fn watch(
         &self,
         threshold: u64,
@@ -400,7 +400,8 @@ impl State {
         self.spin(threshold, failures, deadline, None, before)
     }
 
-    /// Looks again and again, and calls `before` each look; from `pause` on, if there is such a moment, it sleeps in between.
+    /// Polls the counter, and calls `before` each time before it reads the value. From `pause` on, if it is given, it sleeps
+    /// between two reads.
     pub(super) fn spin(
         &self,
         threshold: u64,
@@ -438,18 +439,18 @@ impl State {
     }
 }
 
-/// How long a wait for a counter of the device's looks all the time, and how long it sleeps then in between: as
-/// [`CompletionCounterBuilder::create_on`](super::CompletionCounterBuilder::create_on) says.
+/// How long a wait for a hardware counter polls without a pause, and how long it sleeps between two reads after that; see
+/// [`CompletionCounterBuilder::create_on`](super::CompletionCounterBuilder::create_on).
 const SPINS: Duration = Duration::from_micros(50);
 const FIRST_NAP: Duration = Duration::from_micros(10);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
-/// How often it looks whether the device is there.
+/// How often such a wait checks whether the device still exists.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// Names waits in errors.
+/// The name of waits in errors.
 pub(super) const OP_WAIT: &str = "completion_counter.wait";
 
-/// What a caller is told of a wait; none is that the time was over.
+/// Converts the outcome of a wait to the caller's result. `None` means that the time has run out.
 pub(crate) fn told(op: &'static str, outcome: Option<Outcome>) -> Result<()> {
     match outcome {
         Some(Outcome::Reached) => Ok(()),

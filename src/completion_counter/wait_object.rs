@@ -1,4 +1,4 @@
-//! Wait objects: how somebody can be told that a counter has reached what it is armed for.
+//! Wait objects: ways to be notified that a counter has reached the value for which it is armed.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -50,7 +50,7 @@ pub enum WaitHandle<'a> {
     Set(&'a WaitSet),
 }
 
-/// What is signalled.
+/// The thing that is signalled.
 #[derive(Debug)]
 pub(super) enum Signal {
     None,
@@ -73,23 +73,23 @@ impl Signal {
         })
     }
 
-    /// Whether there is something to signal.
+    /// Whether the signal is set.
     pub(super) fn is_signalled(&self) -> bool {
         matches!(self, Self::File(_) | Self::Pair(..) | Self::Set(_))
     }
 
-    /// Takes back what was signalled.
+    /// Clears the signal.
     pub(super) fn clear(&self) {
         if let Self::File(file) = self {
-            // Nothing to read is fine.
+            // An empty file is not an error.
             let _ = file.read();
         }
     }
 
-    /// Under the counter's lock, so that it and [`Signal::clear`] have an order.
+    /// Sets the signal, under the counter's lock, so that this and [`Signal::clear`] are ordered.
     pub(super) fn raise(&self) {
         match self {
-            // It is cleared before it is armed again, so it has room.
+            // It is cleared before it is armed again, so the write cannot block.
             Self::File(file) => {
                 let _ = file.write(1);
             }
@@ -98,7 +98,7 @@ impl Signal {
         }
     }
 
-    /// Not under the counter's lock: whoever has the mutex may arm the counter.
+    /// Notifies waiters. Not under the counter's lock, because a thread that holds the mutex may arm the counter.
     pub(super) fn notify(&self) {
         if let Self::Pair(mutex, condvar) = self {
             let _held = mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ impl Default for WaitSet {
 
 #[derive(Debug)]
 struct WaitSetCore {
-    /// Asked before the lock: a child of `fork` must not wait for it.
+    /// Checked before the lock, for which a child of `fork` must not wait.
     origin: Origin,
     signalled: Mutex<bool>,
     changed: Condvar,

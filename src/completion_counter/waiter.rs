@@ -1,4 +1,4 @@
-//! Somebody who waits for a counter: a thread, a task, or a thread that sleeps on files.
+//! A waiter for a counter: a thread, a task, or a thread that sleeps on files.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -11,7 +11,7 @@ use super::sync::{AtomicU8, Mutex, Ordering, Thread, lock, park, park_timeout};
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The counter has come to the threshold.
+    /// The counter has reached the threshold.
     Reached,
     /// The error value has changed.
     Failed,
@@ -21,8 +21,8 @@ const OPEN: u8 = 0;
 const REACHED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// One who waits. The outcome is written once, under the counter's lock, when the waiter is taken from its list; so
-/// whoever is in the list is still waiting.
+/// One waiter. The outcome is written once, under the counter's lock, when the waiter is removed from the list. A waiter in the
+/// list is therefore still waiting.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) threshold: u64,
@@ -40,17 +40,17 @@ enum Sleeper {
 }
 
 impl Waiter {
-    /// The thread that calls this.
+    /// A waiter for the current thread.
     pub(super) fn thread(threshold: u64) -> Arc<Self> {
         Self::new(threshold, Sleeper::Thread(super::sync::current()))
     }
 
-    /// A task; [`Waiter::watch`] says how it is woken.
+    /// A waiter for a task; see [`Waiter::watch`].
     pub(super) fn task(threshold: u64) -> Arc<Self> {
         Self::new(threshold, Sleeper::Task(Mutex::new(None)))
     }
 
-    /// Whoever watches a file.
+    /// A waiter that makes a file readable.
     pub(super) fn file(threshold: u64, file: Arc<EventFd>) -> Arc<Self> {
         Self::new(threshold, Sleeper::File(file))
     }
@@ -59,7 +59,7 @@ impl Waiter {
         Arc::new(Self { threshold, outcome: AtomicU8::new(OPEN), sleeper })
     }
 
-    /// How the wait ended, if it has.
+    /// The outcome, if the wait has ended.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match self.outcome.load(Ordering::Acquire) {
             REACHED => Some(Outcome::Reached),
@@ -76,38 +76,38 @@ impl Waiter {
         self.outcome.store(outcome, Ordering::Release);
     }
 
-    /// Wakes it, after [`Waiter::finish`].
+    /// Wakes the waiter, after [`Waiter::finish`].
     pub(super) fn wake(&self) {
         match &self.sleeper {
             Sleeper::Thread(thread) => thread.unpark(),
             Sleeper::Task(waker) => {
-                // Taken out first: a waker is foreign code.
+                // The lock is released first, because a waker runs other code.
                 let waker = lock(waker).take();
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            // It is written once, so it has room.
+            // The file is written only once, so the write cannot block.
             Sleeper::File(file) => {
                 let _ = file.write(1);
             }
         }
     }
 
-    /// A task: `waker` wakes it from now on. The outcome must be looked at after this.
+    /// Sets the waker of a task. The outcome must be checked after this call.
     pub(super) fn watch(&self, waker: &Waker) {
         if let Sleeper::Task(known) = &self.sleeper {
             *lock(known) = Some(waker.clone());
         }
     }
 
-    /// A thread: sleeps until there is an outcome, or until the deadline.
+    /// Sleeps until there is an outcome, or until the deadline. For threads.
     pub(super) fn sleep(&self, deadline: Option<Instant>) -> Option<Outcome> {
         loop {
             if let Some(outcome) = self.outcome() {
                 return Some(outcome);
             }
-            // Somebody else may unpark this thread: then it looks, and sleeps for what is left.
+            // Other code may unpark this thread. It then checks the outcome and sleeps for the time that remains.
             match deadline {
                 None => park(),
                 Some(deadline) => {

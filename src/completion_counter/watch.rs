@@ -1,7 +1,7 @@
-//! What completions say about memory windows: that a peer has invalidated a key, and that a bind failed.
+//! Changes of memory windows that completions report: a peer has invalidated a key, or a bind has failed.
 //!
-//! A queue pair that has bound a window is in the [`Registry`] of its completion queues, and whoever polls there marks what
-//! was bound. Queues without such a queue pair are polled as fast as before.
+//! A queue pair that has bound a window is in the [`Registry`] of its completion queues. Polling such a queue updates the state
+//! of the window. Polling other queues costs nothing more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use crate::device::context::Invalidated;
 use crate::driver::completion::{Completion, Status};
 use crate::kernel::process::Origin;
 
-/// What completions have said about one request that binds a window.
+/// What completions have reported about one request that binds a window.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The peer has invalidated the key: so it was bound, and is no more.
+    /// The peer has invalidated the key: the window was bound, and is no longer.
     invalidated: Arc<Invalidated>,
     /// It is not known whether the request was carried out.
     failed: AtomicBool,
@@ -29,7 +29,7 @@ impl Seen {
         self.invalidated.is_so()
     }
 
-    /// The same, for whoever keeps it.
+    /// The same, for callers that keep it.
     pub(crate) fn invalidation(&self) -> Arc<Invalidated> {
         self.invalidated.clone()
     }
@@ -49,7 +49,7 @@ impl Seen {
 #[derive(Debug)]
 pub(crate) struct WindowBinder {
     number: u32,
-    /// In a child of `fork` no lock is taken: its holder may not be there.
+    /// A child of `fork` must not take the lock, because the thread that holds it may not exist there.
     origin: Origin,
     requests: Mutex<BTreeMap<u32, (u64, Arc<Seen>)>>,
 }
@@ -63,7 +63,7 @@ impl WindowBinder {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A completion of this queue pair was polled.
+    /// Called for each polled completion of this queue pair.
     pub(super) fn see(&self, completion: &Completion) {
         let succeeded = completion.status == Status::Success;
         if succeeded && completion.is_receive() {
@@ -80,7 +80,7 @@ impl WindowBinder {
     }
 }
 
-/// One request, as long as its window cares.
+/// One request, for as long as its window needs it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     of: Arc<WindowBinder>,
@@ -100,19 +100,19 @@ impl Drop for Watch {
             return;
         }
         let mut requests = self.of.requests();
-        // The key may be another request's by now.
+        // Another request may have the key by now.
         if requests.get(&self.key).is_some_and(|(_, seen)| Arc::ptr_eq(seen, &self.seen)) {
             requests.remove(&self.key);
         }
     }
 }
 
-/// The part of a queue pair: nothing until it binds a window.
+/// The part of a queue pair. It is empty until the queue pair binds a window.
 #[derive(Debug, Default)]
 pub(crate) struct Watching(OnceLock<(Arc<WindowBinder>, [Arc<Registry>; 2])>);
 
 impl Watching {
-    /// Watches a request that is about to be posted, and that gives this key. `queues` are the registries of the queue
+    /// Watches a request that is about to be posted and that gives the window this key. `queues` are the registries of the queue
     /// pair's completion queues.
     pub(crate) fn watch(
         &self,
@@ -132,7 +132,7 @@ impl Watching {
         Watch { of: of.clone(), key, seen }
     }
 
-    /// The queue pair was reset, or is gone: requests that were not carried out end without completion.
+    /// The queue pair was reset or destroyed: requests that were not carried out end without a completion.
     pub(crate) fn reset(&self) {
         if let Some((of, _)) = self.0.get() {
             of.requests().values().for_each(|(_, seen)| seen.fail());
@@ -144,7 +144,7 @@ impl Drop for Watching {
     fn drop(&mut self) {
         if let Some((of, queues)) = self.0.get().filter(|(of, _)| of.origin.is_here()) {
             queues.iter().for_each(|queue| queue.unwatch(of));
-            // What was not polled by now tells nobody.
+            // Completions that were not polled by now are not reported.
             self.reset();
         }
     }

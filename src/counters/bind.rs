@@ -1,14 +1,13 @@
 //! The binding of counters to flows.
 //!
-//! The first bind is when mlx5 takes a counter of the device. If there is none, the driver keeps an error in its place and
-//! follows it as a pointer when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and
-//! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). So after a first bind that may have failed so, the kernel's
-//! object is left alone, the device file stays open, and the next bind gets a new object: the points are kept here, and
-//! nothing else was in it.
+//! With the first bind, mlx5 takes a counter of the device. If there is none, the driver stores an error in its place, and dereferences
+//! it when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to
+//! 7.3). After a first bind that may have failed in this way, the kernel's object is therefore not used again, the device file stays
+//! open, and the next bind gets a new object: the points are kept here, and the object contained nothing else.
 //!
-//! The errno alone does not tell. The driver looks at the rule first, then copies the points from user space, and only then
-//! takes the counter; and some of firmware's answers become EINVAL, as a rule that the driver refuses does. So after EINVAL
-//! it is asked again, with points that cannot be copied: EFAULT says that the rule was good so far, and nothing was taken.
+//! The errno alone does not show this. The driver checks the rule first, then copies the points from user space, and only then takes the
+//! counter; and some answers of the firmware become EINVAL, like a rule that the driver refuses. After EINVAL, the flow is therefore
+//! requested again with points at an invalid address: EFAULT means that the rule was accepted so far, and no counter was taken.
 
 use nix::errno::Errno;
 
@@ -17,11 +16,11 @@ use crate::driver::{Points, RefusedBind};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 impl Counters {
-    /// Creates a flow that counts here: `create` is given the handle, and what the device must be told of the points.
-    /// `priority` is the rule's.
+    /// Creates a flow that counts here. `create` gets the handle, and what the device needs to know about the points. `priority` is that
+    /// of the rule.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when there are no points, and those of `create`.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if there are no points, and the errors of `create`.
     pub(crate) fn bind<T>(
         &self,
         priority: u16,
@@ -76,14 +75,14 @@ impl Counters {
                 RefusedBind::Harmless => true,
                 RefusedBind::AskAgain => {
                     again(Points::Unreadable) == Some(Errno::EINVAL as i32)
-                        // Not because the device has no place for any rule now.
+                        // Not because the device has no place for any rule at the moment.
                         && again(Points::UnreadableOfAnyRule) == Some(Errno::EFAULT as i32)
                 }
                 RefusedBind::Damaged => false,
             };
             if !is_harmless {
                 kernel.object.abandon();
-                // The kernel has destroyed the objects of a device that has gone.
+                // If the device was removed, the kernel has destroyed its objects.
                 if error.kind() != ErrorKind::Disassociated {
                     context.abandon_counters();
                 }
@@ -91,10 +90,10 @@ impl Counters {
         })
     }
 
-    /// Destroys a flow that counts here. If that fails the counters stay bound.
+    /// Destroys a flow that counts here. If that fails, the counters stay bound.
     pub(crate) fn unbind(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.context().is_here() {
-            // A child of `fork` does not wait for a lock that a thread of its parent held: nothing is destroyed here anyway.
+            // A child of `fork` must not wait for a lock that a thread of its parent held. Nothing is destroyed there anyway.
             return destroy();
         }
         let mut binding = self.binding();

@@ -1,4 +1,4 @@
-//! What cached reads return: values, which read of the device they are of, and how old they are.
+//! The results of cached reads: values, the read of the device from which they come, and their age.
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,17 +1,17 @@
-//! A seqlock of two places, for values that one writes and many read.
+//! A seqlock with two places, for values with one writer and many readers.
 //!
-//! The number of the newest publication, its epoch, says which of the two places holds it; the writer fills the other
-//! one and then raises the number. So a reader never waits, not even for a writer that was put to sleep in the middle
-//! of its work, and a writer never waits for readers. A reader that finds another number when it is done may have met
-//! what was published later in its place, and reads again. The kernel knows this as `seqcount_latch`.
+//! The number of the newest publication, its epoch, determines which of the two places contains it. The writer fills the other place and
+//! then increases the number. A reader therefore never waits, not even for a writer that is suspended in the middle of a publication, and
+//! a writer never waits for readers. If a reader finds another number at the end, its place may have been overwritten by a later
+//! publication, and it reads again. The kernel calls this `seqcount_latch`.
 //!
-//! There is no data race: all words are atomic. The order (after Boehm, "Can seqlocks get along with programming language
-//! memory models?", 2012):
-//! - A reader that sees epoch `e` (acquire) sees all that its writer wrote before (release).
-//! - The place of `e` is written again for `e + 2`, after `e + 1` was published. In between stands a release fence. If a
-//!   reader's load of a value meets what was written for `e + 2`, that fence and the acquire fence behind the loads
-//!   make `e + 1` visible to the reader's second look at the number, which is then not `e`: the values are not taken.
-//! - The number is one atomic that only grows, so a reader never sees an older one than it saw before.
+//! There is no data race, because all words are atomic. The order (after Boehm, "Can seqlocks get along with programming language memory
+//! models?", 2012):
+//! - A reader that sees epoch `e` (acquire) sees everything that the writer wrote before it (release).
+//! - The place of `e` is written again for `e + 2`, after `e + 1` was published, with a release fence in between. If a reader's load
+//!   returns a value that was written for `e + 2`, that fence and the acquire fence after the loads make `e + 1` visible to the reader's
+//!   second read of the number, which is then not `e`: the values are discarded.
+//! - The number is one atomic that only increases, so a reader never sees an older one than before.
 
 #[cfg(all(test, uverbs_loom))]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -21,15 +21,15 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// The number of the newest publication, and two places of everything.
 #[derive(Debug)]
 pub(super) struct Latch {
-    /// Zero before the first publication. Its lowest bit names the place.
+    /// Zero before the first publication. Its lowest bit selects the place.
     epoch: AtomicU64,
     ticks: [AtomicU64; 2],
     ns: [AtomicU64; 2],
-    /// The places of each value are side by side, so that its address needs no multiplication.
+    /// The two places of each value are adjacent, so that its address needs no multiplication.
     values: Box<[[AtomicU64; 2]]>,
 }
 
-/// What a publication says beside its values.
+/// The times of a publication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// When the values were read, by the CPU's counter.
@@ -38,7 +38,7 @@ pub(super) struct Entry {
     pub(super) ns: u64,
 }
 
-/// The values of one publication, which may be overwritten while they are copied.
+/// The values of one publication. They may be overwritten while they are copied.
 #[derive(Clone, Copy)]
 pub(super) struct Values<'a> {
     values: &'a [[AtomicU64; 2]],
@@ -46,14 +46,14 @@ pub(super) struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// All values, if they are `N`.
+    /// All values, if there are `N`.
     #[inline]
     pub(super) fn array<const N: usize>(self) -> Option<[u64; N]> {
         let all: &[_; N] = self.values.try_into().ok()?;
         Some(std::array::from_fn(|i| all[i][self.place & 1].load(Ordering::Relaxed)))
     }
 
-    /// Copies all values out, if they are as many as there is room for.
+    /// Copies all values, if their number is that of `values`.
     #[inline]
     pub(super) fn copy(self, values: &mut [u64]) -> Option<()> {
         (self.values.len() == values.len()).then(|| {
@@ -69,7 +69,7 @@ fn both<T>(make: impl Fn() -> T) -> [T; 2] {
 }
 
 impl Latch {
-    /// Room for `len` values; `first` is what is read before the first publication.
+    /// Room for `len` values. `first` is returned before the first publication.
     pub(super) fn new(len: usize, first: Entry) -> Self {
         Self {
             epoch: AtomicU64::new(0),
@@ -79,13 +79,13 @@ impl Latch {
         }
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub(super) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// The newest publication: its epoch, what it says, and what `take` makes of its values. None when publications
-    /// overtook the reader, or when `take` wants none of it.
+    /// The newest publication: its epoch, its times, and what `take` returns for its values. `None` if publications overtook the reader,
+    /// or if `take` returns `None`.
     #[inline]
     pub(super) fn try_read<T>(&self, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(u64, Entry, T)> {
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -99,7 +99,7 @@ impl Latch {
         (self.epoch.load(Ordering::Relaxed) == epoch).then_some((epoch, entry, taken))
     }
 
-    /// Publishes values, of which there are [`Latch::len`]. Only one may do so at a time.
+    /// Publishes [`Latch::len`] values. Only one thread may do this at a time.
     pub(super) fn publish(&self, entry: Entry, values: &[u64]) {
         let epoch = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         let place = epoch as usize & 1;

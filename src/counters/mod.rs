@@ -4,13 +4,12 @@
 //! with the first of these flows, and are fixed until the last one is gone (mlx5_ib_flow_counters_set_data,
 //! counters.c, Linux 6.1).
 //!
-//! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its
-//! check passes before the driver is ready, and the driver then follows a null pointer (seen on Linux 6.1
-//! and 7.2). So the two are kept apart here. [`Counters::read`] takes a shared guard that only those two
-//! moments take exclusively; a [`Reader`] needs no guard at all, since it keeps a flow alive. A [`Snapshot`]
-//! keeps none: the last unbind waits for its read of the device to end, and ends it.
+//! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its check passes before the driver
+//! is ready, and the driver then dereferences a null pointer (observed on Linux 6.1 and 7.2). The two are therefore separated here.
+//! [`Counters::read`] takes a shared guard, which only those two operations take exclusively. A [`Reader`] needs no guard, because it
+//! keeps a flow alive. A [`Snapshot`] keeps none: the last unbind waits for its read of the device to end, and ends the snapshot.
 //!
-//! What a first bind that failed may leave behind is in `bind.rs`.
+//! `bind.rs` handles what a failed first bind may leave behind.
 
 mod bind;
 mod cached;
@@ -121,8 +120,8 @@ pub struct Counters(Arc<CountersCore>);
 #[derive(Debug)]
 struct CountersCore {
     context: Context,
-    /// Held while a flow is created or destroyed, and while a point is attached. Before this lock and the next the context is
-    /// asked whether it is this process's: a child of `fork` must not wait for them.
+    /// Held while a flow is created or destroyed, and while a point is attached. Before this lock and the next one, the context is
+    /// checked for its owner: a child of `fork` must not wait for them.
     binding: Mutex<Binding>,
     /// Shared by reads, exclusive to the first bind and the last unbind.
     kernel: RwLock<Kernel>,
@@ -131,9 +130,9 @@ struct CountersCore {
 /// The kernel's side of the counters.
 #[derive(Debug)]
 struct Kernel {
-    /// Abandoned once the first bind has failed; the next bind makes another.
+    /// Abandoned after the first bind has failed; the next bind creates another.
     object: Object,
-    /// How many values a read must have room for; none while no flow uses the counters.
+    /// Number of values for which a read must have room; `None` while no flow uses the counters.
     slots: Option<usize>,
 }
 
@@ -142,15 +141,15 @@ struct Binding {
     points: Vec<PointData>,
     /// Flows that count into the object.
     flows: usize,
-    /// Whether a flow was ever bound to the kernel's object, so that the device's counter is there.
+    /// Whether a flow was ever bound to the kernel's object, so that the device's counter exists.
     allocated: bool,
-    /// The cache, once asked for, until the last flow goes.
+    /// The cache, from its first request until the last flow is destroyed.
     snapshot: Option<Snapshot>,
 }
 
 impl Drop for CountersCore {
     fn drop(&mut self) {
-        // Still there when a flow could not be destroyed.
+        // It still exists if a flow could not be destroyed.
         let binding = self.binding.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(snapshot) = binding.snapshot.take() {
             snapshot.end();
@@ -270,7 +269,7 @@ impl Counters {
             ));
         };
         check_slots(op, values.len(), needed)?;
-        // The kernel takes no more, and nothing stands behind them.
+        // The kernel accepts no more, and there are no further values.
         let (values, rest) = values.split_at_mut(values.len().min(MAX_VALUES));
         let context = self.context();
         let mut command = CountersRead::new(context.driver_id(), kernel.object.id(), flags.bits());

@@ -25,11 +25,11 @@ use crate::counters::clock;
 #[derive(Clone, Debug)]
 pub struct Rates<const N: usize> {
     window_ns: u64,
-    /// Oldest first; no more than [`SAMPLES`], and at least a [`SAMPLES`]th of the window apart but for the newest.
+    /// Oldest first; at most [`SAMPLES`], and, except for the newest, at least a [`SAMPLES`]th of the window apart.
     samples: VecDeque<(u64, [u64; N])>,
 }
 
-/// Into so many parts the window is cut: a rate is of a window that is at most one part shorter or longer.
+/// Number of parts of the window: a rate is for a window that is at most one part shorter or longer.
 const SAMPLES: usize = 32;
 
 impl<const N: usize> Rates<N> {
@@ -55,7 +55,7 @@ impl<const N: usize> Rates<N> {
                 self.samples.clear();
             }
         }
-        // The newest but one goes if the one before it is too near.
+        // The second newest is removed if the one before it is too near.
         let mut newest = self.samples.iter().rev();
         if let (Some((last, _)), Some((before, _))) = (newest.next(), newest.next())
             && *last - *before < self.window_ns / SAMPLES as u64
@@ -63,7 +63,7 @@ impl<const N: usize> Rates<N> {
             self.samples.pop_back();
         }
         self.samples.push_back((taken_ns, values));
-        // One that is as old as the window, or older, is enough.
+        // One sample that is as old as the window, or older, is sufficient.
         while let Some((second, _)) = self.samples.get(1)
             && taken_ns - *second >= self.window_ns
             && self.samples.len() > 2

@@ -1,10 +1,10 @@
-//! Who asks the device for the values of snapshots: one at a time, for all who wait.
+//! Reads the device for snapshots: one thread at a time, on behalf of all that wait.
 //!
-//! The three parts, for whoever has another way to read counters (one command for many, say):
+//! The three parts, for code that reads counters in another way (many with one command, for example):
 //! - a [`Source`] reads the device with one command, and owns a [`Publisher`] for each snapshot that it feeds;
-//! - a [`Refresher`] owns the source, and sees to it that commands do not pile up;
-//! - `Snapshot::new` puts the reading end of one publisher ([`Cell`]) and the refresher together. A stale read through any of these
-//!   snapshots refreshes all of them, and a `Sampler` that was given several of them sends one command for all.
+//! - a [`Refresher`] owns the source, and prevents commands from piling up;
+//! - `Snapshot::new` combines the reading end of one publisher ([`Cell`]) with the refresher. A stale read through any of these snapshots
+//!   refreshes all of them, and a `Sampler` that was given several of them sends one command for all.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,19 +21,19 @@ use crate::kernel::process::Origin;
 
 /// Reads the device for one snapshot or for many.
 pub(crate) trait Source: fmt::Debug + Send {
-    /// Asks the device, and publishes what it answers as of `at`, the moment before it was asked: values are never older
-    /// than they are said to be. On failure nothing is published.
+    /// Reads the device, and publishes the values with the time `at`, the moment before the read: values are never older than reported.
+    /// If the read fails, nothing is published.
     ///
     /// # Errors
-    /// Those of the device. After [`Disassociated`](ErrorKind::Disassociated) it is not called again, but dropped.
+    /// Those of the device. After [`Disassociated`](ErrorKind::Disassociated) the source is dropped and not called again.
     fn refresh(&mut self, at: Moment) -> Result<()>;
 }
 
-/// What a publication without values says of its moment.
+/// The moment of a publication without values.
 pub(super) const NONE: u64 = 0;
 const NOTHING: Entry = Entry { ticks: NEVER, ns: NONE };
 
-/// What readers of a snapshot look at.
+/// The part of a snapshot that readers use.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(super) latch: Latch,
@@ -43,18 +43,18 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Whether no values will come any more.
+    /// Whether no more values will be published.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 }
 
-/// The writing end of one snapshot. When it is dropped the snapshot has ended, and every read says so.
+/// The writing end of one snapshot. When it is dropped, the snapshot has ended, and every read reports this.
 #[derive(Debug)]
 pub(crate) struct Publisher(Arc<Cell>);
 
 impl Publisher {
-    /// Of a snapshot of `len` values.
+    /// For a snapshot of `len` values.
     pub(crate) fn new(context: &Context, len: usize) -> Self {
         let latch = Latch::new(len, NOTHING);
         let (origin, rate) = (context.origin(), Rate::of_counter());
@@ -66,7 +66,7 @@ impl Publisher {
         self.0.clone()
     }
 
-    /// Publishes values that were read at a moment: as many as the snapshot has.
+    /// Publishes the values that were read at this moment. Their number is that of the snapshot.
     pub(crate) fn publish(&mut self, at: Moment, values: &[u64]) {
         self.0.latch.publish(Entry { ticks: at.ticks, ns: at.ns }, values);
     }
@@ -75,24 +75,24 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         self.0.ended.store(true, Ordering::Release);
-        // What is published last is never young, so that the fresh path need not ask for the end.
+        // The last publication is never fresh, so the fast path does not have to check for the end.
         self.0.latch.publish(NOTHING, &[]);
     }
 }
 
-/// Owns a source, and lets one at a time refresh from it.
+/// Owns a source, and lets one thread at a time refresh from it.
 #[derive(Debug)]
 pub(crate) struct Refresher {
     origin: Origin,
-    /// How many commands have been begun.
+    /// Number of commands that were begun.
     begun: AtomicU64,
-    /// One more than the moment before the last one that succeeded, by the clock of who sent it; zero before.
+    /// The moment before the last command that succeeded, plus one, by the clock of its caller; zero before that.
     refreshed: AtomicU64,
-    /// None when there is nothing to read any more.
+    /// `None` if there is nothing more to read.
     source: Mutex<Option<Box<dyn Source>>>,
     /// Whether the last command failed.
     has_failed: AtomicBool,
-    /// Why, if it did.
+    /// The error, if it failed.
     failure: Mutex<Option<Error>>,
 }
 
@@ -108,10 +108,10 @@ impl Refresher {
         }
     }
 
-    /// Has the device asked, unless `is_enough` finds that another has just done it.
+    /// Reads the device, unless `is_enough` finds that another thread has just done it.
     ///
-    /// Whoever comes while a command is under way waits for it. If its values will not do, one of those who
-    /// wait sends the next command, and its result is that of all of them: it was begun after they came.
+    /// A thread that arrives while a command is in progress waits for it. If the values are not good enough, one of the waiting threads
+    /// sends the next command, and its result is that of all of them, because it was begun after they arrived.
     ///
     /// # Errors
     /// Those of the device, and of snapshots that have ended.
@@ -119,7 +119,7 @@ impl Refresher {
         self.refresh_at(|| clock.now(), is_enough)
     }
 
-    /// The same by a clock that `now` looks at, right before the device is asked.
+    /// The same with a clock that `now` reads immediately before the device is read.
     ///
     /// # Errors
     /// As [`Refresher::refresh`].
@@ -154,7 +154,7 @@ impl Refresher {
         }
     }
 
-    /// Keeps the error of a command, and drops the source when that was the last one.
+    /// Keeps the error of a command, and drops the source if no more commands are possible.
     #[cold]
     #[inline(never)]
     fn fail(&self, source: &mut Option<Box<dyn Source>>, error: &Error) {
@@ -165,7 +165,7 @@ impl Refresher {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// What came of the command that was waited for.
+    /// The result of the command for which this thread has waited.
     #[cold]
     #[inline(never)]
     fn result_of_another(&self) -> Result<()> {
@@ -177,16 +177,16 @@ impl Refresher {
         self.refreshed.load(Ordering::Relaxed) > ns
     }
 
-    /// Why the last command failed; none if it did not.
+    /// Why the last command failed; `None` if it did not.
     pub(crate) fn failure(&self) -> Option<Error> {
         let kept = || self.has_failed.load(Ordering::Acquire).then(|| lock(&self.failure).clone()).flatten();
         self.origin.check(READ_OP).err().or_else(kept)
     }
 
-    /// Destroys what the source reads, with no command under way, and ends the snapshots if that went well.
+    /// Destroys the object that the source reads, while no command is in progress, and ends the snapshots if this succeeds.
     pub(crate) fn end_with(&self, destroy: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.origin.is_here() {
-            // The lock may have been held by a thread that a child of `fork` does not have.
+            // In a child of `fork`, the lock may be held by a thread that does not exist there.
             return destroy();
         }
         let mut source = lock(&self.source);
@@ -195,7 +195,7 @@ impl Refresher {
         Ok(())
     }
 
-    /// The error of snapshots that have ended.
+    /// The error for snapshots that have ended.
     #[cold]
     #[inline(never)]
     pub(super) fn why_it_ended(&self) -> Error {
@@ -206,7 +206,7 @@ impl Refresher {
         self.failure().filter(|error| error.kind() == ErrorKind::Disassociated).unwrap_or_else(ended)
     }
 
-    /// Whether there is nothing to read any more, or not for this process.
+    /// Whether there is nothing more to read, or not in this process.
     pub(super) fn has_ended(&self) -> bool {
         !self.origin.is_here() || lock(&self.source).is_none()
     }

@@ -121,18 +121,18 @@ impl Counters {
 }
 
 impl Snapshot {
-    /// The reading end of a publisher, refreshed by whoever owns that one.
+    /// The reading end of a publisher. The owner of the publisher refreshes it.
     pub(crate) fn new(cell: Arc<Cell>, refresher: Arc<Refresher>) -> Self {
         Self { cell, refresher }
     }
 
-    /// No values come any more.
+    /// No more values will be published.
     pub(super) fn end(&self) {
         // Nothing is destroyed, so nothing fails.
         self.refresher.end_with(|| Ok(())).unwrap_or_default();
     }
 
-    /// Tells this snapshot from others.
+    /// Identifies this snapshot.
     pub(super) fn key(&self) -> usize {
         Arc::as_ptr(&self.cell).addr()
     }
@@ -230,8 +230,8 @@ impl Snapshot {
         self.newest(values)?.ok_or_else(nothing_yet)
     }
 
-    /// What was published last, and its moment by the CPU's counter; none in a child of `fork`, when publications
-    /// overtake the look, and when `take` wants none of it.
+    /// The last publication, and its moment by the CPU's counter. `None` in a child of `fork`, if publications overtake the read, and if
+    /// `take` returns `None`.
     #[inline]
     fn published<T>(&self, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Stamp, u64, T)> {
         if !self.cell.origin.is_here() {
@@ -241,7 +241,7 @@ impl Snapshot {
         Some((Stamp { epoch, taken_ns: entry.ns }, entry.ticks, taken))
     }
 
-    /// What is younger than `limit` by the CPU's counter.
+    /// The last values, if they are younger than `limit` by the CPU's counter.
     #[inline]
     fn young<T>(&self, limit: u64, take: impl FnOnce(Values<'_>) -> Option<T>) -> Option<(Seen, T)> {
         let (stamp, ticks, taken) = self.published(take)?;
@@ -249,7 +249,7 @@ impl Snapshot {
         Some((Seen { stamp, age_ns }, taken))
     }
 
-    /// What is younger than `limit` at `now_ns`.
+    /// The last values, if they are younger than `limit` at `now_ns`.
     #[inline]
     fn young_at<T>(
         &self,

@@ -1,4 +1,4 @@
-//! Devices: what there is, before anything is opened.
+//! Devices: those that exist, before any is opened.
 
 pub(crate) mod context;
 mod netlink;
@@ -6,7 +6,7 @@ pub(crate) mod object;
 pub mod resources;
 pub mod statistics;
 mod sysfs;
-// Not under Miri, which takes minutes for their trees of files: this module is safe code over the standard library.
+// Not under Miri, which takes minutes for the file trees of these tests. This module is safe code over the standard library.
 #[cfg(all(test, not(miri)))]
 mod tests;
 
@@ -41,7 +41,7 @@ pub struct Device {
     pub(crate) protocol: Option<String>,
     pub(crate) ports: u32,
     pub(crate) interfaces: Vec<Interface>,
-    /// Where this device's sysfs tree is; none for a soft device.
+    /// The directory of this device in sysfs; `None` for a soft device.
     pub(crate) sysfs: Option<PathBuf>,
 }
 
@@ -177,7 +177,7 @@ impl Device {
         }
     }
 
-    /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
+    /// The device that must be notified of receives in rings: those of the queue pair with this number, or of a shared queue.
     #[cfg_attr(not(feature = "soft"), expect(unused_variables))]
     pub(crate) fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>> {
         match &self.node {
@@ -191,7 +191,7 @@ impl Device {
     pub(crate) fn pkey(&self, port: u8, index: u16) -> Result<u16> {
         match &self.sysfs {
             Some(root) => sysfs::pkey(root, port, index).or_else(|error| {
-                // Without sysfs there is nobody to ask, but a RoCE port has one key.
+                // Without sysfs the keys cannot be read, but a RoCE port has only one.
                 let is_default = index == 0 && (1..=self.ports).contains(&port.into()) && !root.exists();
                 if is_default && self.protocol() == Some("roce") { Ok(0xffff) } else { Err(error) }
             }),
@@ -333,7 +333,7 @@ pub fn devices() -> Result<Devices> {
     found(netlink::Socket::open("device.list"), &root)
 }
 
-/// The devices that netlink and the sysfs tree below `root` tell of, of which either may be missing.
+/// The devices that netlink and the sysfs tree below `root` contain. Either may be missing.
 fn found(link: Result<impl netlink::Link>, root: &Path) -> Result<Devices> {
     match link.and_then(|link| netlink::devices(link, root)) {
         Ok(devices) => Ok(Devices(devices)),
@@ -349,14 +349,14 @@ pub fn devices_in(root: impl AsRef<Path>) -> Result<Devices> {
     sysfs::devices(root.as_ref()).map(Devices)
 }
 
-/// A kernel driver, under the number that commands carry and the name it binds to hardware with.
+/// A kernel driver, with the number that commands contain and the name with which it binds to hardware.
 struct Named {
     id: u32,
     name: &'static str,
     module: &'static str,
 }
 
-/// The numbers of all drivers that have a name here, those with most devices first.
+/// The numbers of all drivers in this table, those with the most devices first.
 pub(crate) fn driver_ids() -> impl Iterator<Item = u32> {
     DRIVERS.iter().map(|driver| driver.id)
 }

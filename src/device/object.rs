@@ -11,7 +11,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::mapping::Mapping;
 
-/// What kind of object a handle names, and so how it is destroyed.
+/// The kind of object that a handle names, which determines how it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Pd,
@@ -26,16 +26,16 @@ pub(crate) enum Kind {
     Ah,
     Flow,
     Counters,
-    /// What one driver alone has: the name of the operation that destroys it, its object and that method.
+    /// An object of one driver: the name of the operation that destroys it, its object number, and the method.
     OfDriver(&'static str, u16, u16),
     CompletionCounter,
 }
 
-/// How an object is destroyed: name of the operation, method, and whether the kernel insists on a
-/// place for a count of events (its size in bytes, zero for none).
+/// How an object is destroyed: the name of the operation, the method, and the size in bytes of the place for a count of events, if the
+/// kernel requires one, otherwise zero.
 ///
-/// The count says how many events of the object were read, for a library that hands out pointers and must not let
-/// them dangle. Here an event carries a number, so nobody has to wait; the kernel never does.
+/// The count is the number of events of the object that were read. A library that hands out pointers needs it to prevent dangling ones.
+/// Here an event carries a number, so nothing has to wait; the kernel never does.
 struct Destroy {
     op: &'static str,
     object: u16,
@@ -43,8 +43,7 @@ struct Destroy {
     response: usize,
 }
 
-/// The attributes of a destroy method have the same ids in every object; those of a driver's objects begin where
-/// its methods do.
+/// The attributes of a destroy method have the same ids for every object. Those of a driver's objects begin where its methods do.
 const HANDLE: u16 = 0;
 const RESPONSE: u16 = 1;
 const DRIVER: u16 = 0x1000;
@@ -79,22 +78,21 @@ impl Kind {
 
 /// A kernel object. Nothing else in the crate destroys one.
 ///
-/// Whoever holds an `Object` holds its parents too, in fields behind it, so that drop order is the
-/// order that the kernel wants.
+/// The owner of an `Object` also owns its parents, in fields after it, so that the drop order is the order that the kernel requires.
 #[derive(Debug)]
 pub(crate) struct Object {
     context: Context,
     kind: Kind,
     id: u32,
-    /// False once the kernel has let go of the handle, or when it must never be told to.
+    /// False after the kernel has released the handle, or if the kernel must never be told to.
     live: AtomicBool,
-    /// Memory that the device may write to as long as the object exists. If the kernel never says that it is gone, the
-    /// memory is leaked on purpose.
+    /// Memory to which the device may write as long as the object exists. If the kernel never confirms the destruction, the memory is
+    /// leaked on purpose.
     memory: Mutex<Vec<Mapping>>,
     made: Moment,
 }
 
-/// A place in the order in which objects are made.
+/// A position in the order in which objects are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
@@ -106,7 +104,7 @@ impl Moment {
 }
 
 impl Object {
-    /// Takes charge of a handle that the kernel has just made.
+    /// Takes ownership of a handle that the kernel has just created.
     pub(crate) fn new(context: &Context, kind: Kind, id: u32) -> Self {
         Self {
             context: context.clone(),
@@ -118,7 +116,7 @@ impl Object {
         }
     }
 
-    /// The same, and keeps the memory that the device may write to as long as the object exists.
+    /// The same, and keeps the memory to which the device may write as long as the object exists.
     pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
         memory.into_iter().for_each(|memory| self.hold(memory));
         self
@@ -150,7 +148,7 @@ impl Object {
         self.id
     }
 
-    /// A moment after the kernel made it.
+    /// A moment after the kernel created the object.
     pub(crate) fn made(&self) -> Moment {
         self.made
     }
@@ -160,7 +158,7 @@ impl Object {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Destroys the object, or gives it back with the reason why not.
+    /// Destroys the object, or returns it with the error.
     pub(crate) fn destroy(mut self) -> Result<(), (Self, Error)> {
         match self.release() {
             Ok(()) => Ok(()),
@@ -173,13 +171,13 @@ impl Object {
         self.live.store(false, Ordering::Release);
     }
 
-    /// Destroys the object in place; nothing is done the second time. A device that has gone has taken its
-    /// objects along, so that is success too.
+    /// Destroys the object in place. A second call does nothing. A device that was removed has destroyed its objects, so that is success
+    /// too.
     pub(crate) fn release(&mut self) -> Result<()> {
         self.release_for_sure().or_else(|error| self.gone(error))
     }
 
-    /// A device that has gone has taken the object along; any other error stays one.
+    /// If the device was removed, the object is destroyed; any other error is returned.
     fn gone(&self, error: Error) -> Result<()> {
         if error.kind() != ErrorKind::Disassociated {
             return Err(error);
@@ -188,19 +186,19 @@ impl Object {
         Ok(())
     }
 
-    /// The same, but only the kernel's own word that the object is gone is success.
+    /// The same, but succeeds only if the kernel confirms that the object is destroyed.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
         self.release_into(&mut [0; 8])
     }
 
-    /// As [`Object::release`], and gives what the kernel answered: how many events of the object were read. Zeros where nothing
-    /// was asked, or a device that has gone has taken the object along.
+    /// As [`Object::release`], and returns the kernel's response: how many events of the object were read. The response is zeros if
+    /// nothing was sent, or if the device was removed.
     #[cfg(feature = "raw")]
     pub(crate) fn release_reporting<T: zerocopy::FromBytes>(&mut self) -> Result<T> {
         self.release_before_drop()
     }
 
-    /// The same of an object of which others have references, whose owners drop it next.
+    /// The same for an object to which others have references. Their owners drop it next.
     #[cfg(feature = "raw")]
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
@@ -229,18 +227,18 @@ impl Object {
 impl Drop for Object {
     fn drop(&mut self) {
         if let Err(error) = self.release() {
-            // Nobody is left to hear of it; the kernel destroys the object when the file is closed.
+            // No caller is left to return the error to. The kernel destroys the object when the file is closed.
             #[cfg(feature = "tracing")]
             tracing::warn!(%error, id = self.id, "object left to the kernel");
             #[cfg(not(feature = "tracing"))]
             drop(error);
         }
-        // Still there: the kernel has not said that the object is gone.
+        // The kernel has not confirmed that the object is destroyed.
         std::mem::forget(self.take_held());
     }
 }
 
-/// The error of a `destroy` whose object other handles still share.
+/// The error of a `destroy` if other handles share the object.
 pub(crate) fn shared(op: &'static str, by: &'static str) -> Error {
     Error::refused(op, Errno::EBUSY, by)
 }

@@ -24,16 +24,16 @@ pub(super) fn devices(root: &Path) -> Result<Vec<Device>> {
         let number =
             path.file_name().and_then(|name| name.to_str()?.strip_prefix("uverbs")?.parse::<u32>().ok());
         if let Some(number) = number {
-            // Each to its place: they are few, and a sort is 9 kB of code.
+            // Each is inserted at its place: there are few, and a sort is 9 kB of code.
             let place = numbered.partition_point(|(other, _)| *other < number);
             numbered.insert(place, (number, path));
         }
     }
-    // A device that vanishes while we look has no entry.
+    // A device that is removed meanwhile has no entry.
     Ok(numbered.iter().filter_map(|(number, path)| device(root, *number, path)).collect())
 }
 
-/// Node, ABI version and driver of the device called `name`; the driver is told apart.
+/// Node, ABI version and driver of the device `name`.
 pub(super) fn node(root: &Path, name: &str) -> Option<(String, u32, u32)> {
     let nodes = fs::read_dir(root.join("class/infiniband_verbs")).ok()?;
     let verbs = nodes
@@ -44,7 +44,7 @@ pub(super) fn node(root: &Path, name: &str) -> Option<(String, u32, u32)> {
     Some((node.to_owned(), line(&verbs.join("abi_version"))?.parse().ok()?, driver_id::UNKNOWN))
 }
 
-/// The driver of the device called `name`, whose node is `node`.
+/// The driver of the device `name`, whose node is `node`.
 pub(super) fn driver(root: &Path, name: &str, node: &str) -> u32 {
     driver_of(&root.join("class/infiniband").join(name), &root.join("class/infiniband_verbs").join(node))
 }
@@ -70,11 +70,11 @@ fn device(root: &Path, number: u32, verbs: &Path) -> Option<Device> {
     })
 }
 
-/// The driver, as far as sysfs tells: by the driver of the function, by what the function is, or by rxe's own `parent` file.
+/// The driver, as far as sysfs shows it: by the driver of the function, by the kind of function, or by rxe's own `parent` file.
 fn driver_of(device: &Path, verbs: &Path) -> u32 {
     let module = fs::read_link(verbs.join("device/driver")).ok();
     let module = module.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
-    // That of a part of a function has the part behind a dot: `mlx5_core.sf`.
+    // For a part of a function, the name contains the part after a dot: `mlx5_core.sf`.
     let module = module.and_then(|name| name.split('.').next());
     let named = DRIVERS.iter().find(|driver| Some(driver.module) == module).map(|driver| driver.id);
     let modalias = || line(&verbs.join("device/modalias")).and_then(|text| of_function(&text));
@@ -84,12 +84,12 @@ fn driver_of(device: &Path, verbs: &Path) -> u32 {
     })
 }
 
-/// The driver of a PCI function, by the modalias that names its vendor and device: `pci:v000015B3d00001017...`.
+/// The driver of a PCI function, from the modalias with its vendor and device: `pci:v000015B3d00001017...`.
 fn of_function(modalias: &str) -> Option<u32> {
     let (vendor, rest) = modalias.strip_prefix("pci:v")?.split_at_checked(8)?;
     let device = u32::from_str_radix(rest.strip_prefix('d')?.get(..8)?, 16).ok()?;
     Some(match u32::from_str_radix(vendor, 16).ok()? {
-        // mlx5_core_pci_table (main.c, Linux 7.3), and room for what follows; the numbers between are of older cards.
+        // mlx5_core_pci_table (main.c, Linux 7.3), with room for later cards; the numbers between belong to older cards.
         0x15b3 if matches!(device, 0x1011..=0x2fff | 0xa2d2..=0xa2ff) => driver_id::MLX5,
         // efa_pci_tbl (efa_main.c, Linux 7.3).
         0x1d0f if matches!(device, 0xefa0..=0xefaf) => driver_id::EFA,
@@ -97,7 +97,7 @@ fn of_function(modalias: &str) -> Option<u32> {
     })
 }
 
-/// The interfaces that the ports' GIDs belong to.
+/// The interfaces to which the ports' GIDs belong.
 pub(super) fn interfaces(device: &Path) -> Vec<Interface> {
     let mut found = Vec::new();
     for port in 1..=u32::from(u8::MAX) {
@@ -111,7 +111,7 @@ pub(super) fn interfaces(device: &Path) -> Vec<Interface> {
     found
 }
 
-/// A partition key of the device whose tree is `device`.
+/// A partition key of the device whose directory is `device`.
 pub(super) fn pkey(device: &Path, port: u8, index: u16) -> Result<u16> {
     const OP: &str = "pkey.query";
     let path: PathBuf = device.join(format!("ports/{port}/pkeys/{index}"));
@@ -130,7 +130,7 @@ fn guid(path: &Path) -> u64 {
     u64::from_str_radix(&text, 16).unwrap_or(0)
 }
 
-/// The number in front of a text such as `1: CA`.
+/// The number at the beginning of a text such as `1: CA`.
 fn leading_number(text: &str) -> u8 {
     text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }

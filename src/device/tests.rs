@@ -1,4 +1,4 @@
-//! Discovery where netlink or sysfs is missing, or tells half: requests are answered here, and the tree is the test's own.
+//! Discovery with netlink or sysfs missing or incomplete. The test answers the requests, and the tree belongs to the test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ enum Fault {
     Nothing,
     /// There is no socket.
     Socket(Errno),
-    /// It cannot be sent to.
+    /// Sending fails.
     Send(Errno),
-    /// Nobody answers.
+    /// There is no answer.
     Silence,
     /// An empty answer.
     Empty,
     /// The request is refused.
     Refused(u16, Errno),
-    /// The answer ends after so many bytes.
+    /// The answer ends after this number of bytes.
     Cut(u16, usize),
     /// The answer is longer than the room for it.
     TooLong(u16),
@@ -41,7 +41,7 @@ struct Kernel {
     /// The one device's.
     index: u32,
     ports: u32,
-    /// What it was asked.
+    /// The requests that it received.
     asked: Vec<u16>,
     batches: Vec<Vec<u8>>,
 }
@@ -110,7 +110,7 @@ impl Kernel {
             answer.extend(message(nl::nldev(op), sequence, &body));
         }
         let mut end = if is_list { message(nl::MSG_DONE, sequence, &[0; 4]) } else { Vec::new() };
-        // Of another device than there is.
+        // For another device than the one that exists.
         if op != op::GET && query.get(4..8) != Some(&index[..]) {
             answer = message(nl::MSG_ERROR, sequence, &(-(Errno::EINVAL as i32)).to_ne_bytes());
             self.batches.push(answer);
@@ -140,7 +140,7 @@ impl Kernel {
     }
 }
 
-/// A sysfs tree of our own, removed at the end.
+/// A sysfs tree of the test, removed at the end.
 pub(super) struct Tree(pub(super) PathBuf);
 
 impl Tree {
@@ -154,7 +154,7 @@ impl Tree {
         fs::write(path, text).expect("it is ours");
     }
 
-    /// What Linux 6.1 shows for an rxe device.
+    /// The files of an rxe device on Linux 6.1.
     pub(super) fn rxe(name: &str) -> Self {
         let tree = Self::new(name);
         tree.file("class/infiniband_verbs/uverbs7/ibdev", "rxe0\n");
@@ -181,14 +181,14 @@ fn found_with(fault: Fault, root: &Path) -> Vec<Device> {
     found(link, root).expect("what is missing is no error").into_iter().collect()
 }
 
-/// What opening takes, and what tells which device it is.
+/// Whether the device has everything that opening and identifying it takes.
 fn is_whole(device: &Device) -> bool {
     device.node() == Some(Path::new("/dev/infiniband/uverbs7"))
         && (device.name(), device.abi_version(), device.driver(), device.ports()) == ("rxe0", 2, "rxe", 1)
         && (device.node_guid().0, device.interfaces().len()) == (1, 1)
 }
 
-/// Netlink tells nothing.
+/// Netlink returns nothing.
 const NO_NETLINK: &[Fault] = &[
     Fault::Socket(Errno::EPERM),
     Fault::Socket(Errno::EAFNOSUPPORT),
@@ -204,7 +204,7 @@ const NO_NETLINK: &[Fault] = &[
     Fault::Lacks(op::GET, attr::DEV_INDEX),
     Fault::Lacks(op::GET, attr::DEV_NAME),
 ];
-/// It tells of the device, and not of its node.
+/// It returns the device, but not its node.
 const NO_NODE: &[Fault] = &[
     Fault::Refused(op::GET_CHARDEV, Errno::ENOENT),
     Fault::Refused(op::GET_CHARDEV, Errno::EPERM),
@@ -234,7 +234,7 @@ fn a_device_is_whole_whatever_netlink_does_not_tell() {
     }
 }
 
-/// The kernel lends itself to be asked what it was asked.
+/// A reference, so that the test can read afterwards what was requested.
 impl Link for &mut Kernel {
     fn send(&mut self, requests: &[u8]) -> Result<(), Errno> {
         (**self).send(requests)
@@ -271,7 +271,7 @@ fn without_sysfs_netlink_is_enough() {
     assert!(
         devices[0].pkey(1, 1).is_err() && devices[0].pkey(2, 0).is_err() && devices[0].pkey(0, 0).is_err()
     );
-    // Nobody knows the driver: opening finds out.
+    // The driver is unknown; opening the device finds it out.
     let devices = found_with(Fault::Lacks(op::GET_CHARDEV, attr::UVERBS_DRIVER_ID), &tree.0);
     assert_eq!((devices[0].driver_id(), devices[0].abi_version()), (driver_id::UNKNOWN, 2));
     for fault in NO_NETLINK.iter().chain(NO_NODE) {
@@ -299,7 +299,7 @@ fn the_driver_is_known_by_its_module_or_by_the_function() {
         (None, Some("pci:v000015B3d00001017sv000015B3sd00000008bc02sc00i00\n"), driver_id::MLX5),
         (Some("vfio-pci"), Some("pci:v000015B3d0000A2DCsv"), driver_id::MLX5),
         (None, Some("pci:v00001D0Fd0000EFA2sv"), driver_id::EFA),
-        // A ConnectX-3, and what is cut short.
+        // A ConnectX-3, and truncated texts.
         (None, Some("pci:v000015B3d00001003sv"), driver_id::UNKNOWN),
         (None, Some("pci:v000015B3d0000"), driver_id::UNKNOWN),
         (None, Some("pci:v15"), driver_id::UNKNOWN),

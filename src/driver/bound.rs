@@ -1,4 +1,4 @@
-//! Ways to completions that only bindings take.
+//! Access to completions that only bindings use.
 
 use uverbs_abi::write::Wc;
 
@@ -9,22 +9,22 @@ use super::request::Refused;
 use super::ring::Opening;
 use super::siw;
 
-/// A ring in memory that the kernel gave, by addresses in the process: a program may use it in place of the queue.
+/// A ring in memory that the kernel gave, as addresses in the process. A program may use it in place of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnRing {
-    /// Where it begins; zero of none.
+    /// Address of its first entry; zero if there is no ring.
     pub address: u64,
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub entry_size: u32,
     /// Number of entries.
     pub entries: u32,
-    /// Where its doorbell is; zero of none.
+    /// Address of its doorbell; zero if there is none.
     pub doorbell: u64,
-    /// Most requests that the device is told of at once.
+    /// Maximum number of requests that one doorbell may announce.
     pub most_at_once: u32,
 }
 
-/// The same of siw, whose completions tell nothing of a sender.
+/// The same for siw, whose completions do not name a sender.
 #[cold]
 #[inline(never)]
 fn next_plain(
@@ -38,7 +38,7 @@ fn next_plain(
 }
 
 impl Completions {
-    /// Whether they are taken by [`Completions::next_told`].
+    /// Whether the completions are taken by [`Completions::next_told`].
     pub(crate) fn is_told(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => false,
@@ -46,8 +46,8 @@ impl Completions {
         }
     }
 
-    /// The next completion, where entries tell who has sent; its slot is given back by [`Completions::release_told`]. Without one, whether
-    /// there is none that may be taken.
+    /// The next completion, if completions name their sender. [`Completions::release_told`] gives its slot back. The error says whether
+    /// there is no completion that may be taken.
     #[inline(always)]
     pub(crate) fn next_told(
         &mut self,
@@ -84,17 +84,17 @@ impl Completions {
         }
     }
 
-    /// Gives back the slots of all that [`Completions::next_told`] took.
+    /// Gives back the slots of all completions that [`Completions::next_told`] took.
     #[inline(always)]
     pub(crate) fn release_told(&mut self) {
         match self {
-            // What was taken from siw was given back at once.
+            // The slots of siw were given back immediately.
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => {}
             Self::Efa(queue) => queue.end_batch(),
         }
     }
 
-    /// Where the ring lies, if a program may use it.
+    /// The ring, if a program may use it directly.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
@@ -102,7 +102,8 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::poll`]; none if there are some that may not be taken, and where completions do not lie as the kernel has them.
+    /// As [`Completions::poll`]. `None` if there are completions that must not be taken, and if completions are not in the kernel's
+    /// format.
     #[inline(always)]
     pub(crate) fn short_poll_in_place<T: Place>(
         &mut self,
@@ -115,7 +116,7 @@ impl Completions {
         }
     }
 
-    /// The same of one or two; none, and nothing taken, if there are more, or one is [rare](Place::put_plain).
+    /// The same for one or two completions. `None`, with nothing taken, if there are more, or if one is [rare](Place::put_plain).
     #[inline(always)]
     pub(crate) fn short_few_in_place<T: Place>(
         &mut self,
@@ -130,7 +131,7 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::short_poll_in_place`], where the device writes completions itself.
+    /// As [`Completions::short_poll_in_place`], for devices that write completions themselves.
     #[inline(always)]
     pub(crate) fn short_poll_in_blocks<T: Place>(
         &mut self,
@@ -143,8 +144,8 @@ impl Completions {
         }
     }
 
-    /// The next completion where it does not lie as the kernel has it, as the device wrote it; its slot is given back by
-    /// [`Completions::release`]. False if there is none.
+    /// The next completion, in the device's format, if that is not the kernel's. [`Completions::release`] gives its slot back. False if
+    /// there is none.
     pub(crate) fn next_unread(&mut self, may_take: impl Fn() -> bool, place: &mut Unread) -> bool {
         match self {
             Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => false,
@@ -152,7 +153,7 @@ impl Completions {
         }
     }
 
-    /// The same by the shortest way. Without one, whether there is none.
+    /// The same by a short path. The error says whether there is no completion.
     #[inline(always)]
     pub(crate) fn short_unread(
         &mut self,
@@ -165,7 +166,7 @@ impl Completions {
         }
     }
 
-    /// Completions where they lie, if they lie there as the kernel has them.
+    /// The completions in the ring, if they have the kernel's format there.
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
         match self {
             Self::Rings(ring) => Some(ring.window()),
@@ -175,7 +176,7 @@ impl Completions {
 }
 
 impl Sends {
-    /// Where the ring lies, if a program may use it.
+    /// The ring, if a program may use it directly.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
@@ -183,7 +184,7 @@ impl Sends {
         }
     }
 
-    /// Says of the last request how the device shall go about it, as its driver numbers that.
+    /// Sets the hints of the last request, in the numbers of its driver.
     pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => Err(Refused::Lacks),
@@ -193,8 +194,8 @@ impl Sends {
 }
 
 impl Receives {
-    /// Posts requests that complete in any order: those before the first that cannot be posted are, whatever
-    /// [`WithReceives::is_kept`] says. None, and nothing is done, in another queue.
+    /// Posts requests that complete in any order. If one cannot be posted, those before it are posted, whatever [`WithReceives::is_kept`]
+    /// returns. `None`, with nothing done, for another kind of queue.
     #[inline(always)]
     pub(crate) fn post_numbered<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
         match self {
@@ -208,7 +209,7 @@ impl Receives {
         }
     }
 
-    /// Where the ring lies, if a program may use it.
+    /// The ring, if a program may use it directly.
     pub(crate) fn own_ring(&self) -> Option<OwnRing> {
         match self {
             Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) => None,

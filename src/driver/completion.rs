@@ -1,4 +1,4 @@
-//! What became of posted requests.
+//! Completions of posted requests.
 
 use std::mem::MaybeUninit;
 
@@ -53,12 +53,12 @@ pub struct Completion {
     pub timestamp: u64,
 }
 
-/// A completion where it lies: a driver reads what is asked for.
+/// A completion in its queue. The driver reads only the fields that are requested.
 pub trait Raised: Copy {
-    /// All of it that the kernel's layout has a place for; of a raw packet, `ex` is the flow tag.
+    /// All fields for which the kernel's layout has a place. For a raw packet, `ex` is the flow tag.
     fn wc(&self) -> Wc;
 
-    /// Copies that to its place.
+    /// Copies these fields to their place.
     #[inline(always)]
     fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
         place.write(self.wc());
@@ -70,7 +70,7 @@ pub trait Raised: Copy {
         self.wc().wc_flags
     }
 
-    /// The VLAN tag that was taken off the frame.
+    /// The VLAN tag that was removed from the frame.
     #[inline(always)]
     fn vlan(&self) -> u16 {
         0
@@ -82,7 +82,7 @@ pub trait Raised: Copy {
         0
     }
 
-    /// All of it.
+    /// All fields.
     #[inline(always)]
     fn extended(&self) -> Extended {
         Extended { wc: self.wc(), vlan: self.vlan(), timestamp: self.timestamp() }
@@ -106,19 +106,19 @@ impl Raised for Extended {
     }
 }
 
-/// Where a completion goes.
+/// A destination for completions.
 pub trait Place {
-    /// Takes it over.
+    /// Stores a completion.
     fn put(&mut self, raised: &impl Raised);
 
-    /// The same without a call of a function. False, and nothing is done, for one that takes one.
+    /// The same without a function call. Returns false, with nothing done, for a completion that needs one.
     #[inline(always)]
     fn put_plain(&mut self, raised: &impl Raised) -> bool {
         self.put(raised);
         true
     }
 
-    /// The same as one of many, in a loop: what is rare is better a function of its own there.
+    /// The same for one of many completions in a loop, where rare cases are better handled in a separate function.
     #[inline(always)]
     fn put_among(&mut self, raised: &impl Raised) {
         self.put(raised);
@@ -143,7 +143,7 @@ impl Place for Completion {
     #[inline(always)]
     fn put_plain(&mut self, raised: &impl Raised) -> bool {
         let extended = raised.extended();
-        // The number of a status that has a name is that name, so that all of it is copied.
+        // A known status has its own number as its name, so all of it can be copied.
         let is_known = extended.wc.status < Status::Unknown as u32;
         if is_known {
             *self = Self::from(&extended);

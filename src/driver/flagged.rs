@@ -1,5 +1,5 @@
-//! What is done with queues whose slots have a flag each (siw); and functions for these and others that are apart. They are marked as cold:
-//! then a compiler asks for rings and blocks first, whose ways are not longer for what else there is.
+//! Queues whose slots have a flag each (siw), and the functions that these queues and other rare ones use. The functions are marked as
+//! cold, so that a compiler checks for rings and blocks first and keeps their code paths short.
 
 use super::completion::Place;
 use super::queues::{Completions, Published, Sends, Way};
@@ -20,7 +20,7 @@ impl Sends {
         }
     }
 
-    /// Slots with a flag each, if it is of these.
+    /// The slots with a flag each, if the queue has such slots.
     #[inline(always)]
     pub(crate) fn flagged_alone(&mut self) -> Option<&mut siw::Sends> {
         match self {
@@ -31,7 +31,7 @@ impl Sends {
 }
 
 impl Completions {
-    /// How completions lie in it.
+    /// The format of its completions.
     #[inline(always)]
     pub(crate) fn way(&self) -> Way {
         match self {
@@ -53,8 +53,8 @@ impl Completions {
         }
     }
 
-    /// The next completion by the shortest way, where each has a flag; false if there is none. None if it has not succeeded, or may not be taken,
-    /// and elsewhere.
+    /// The next completion of a queue with flags, by the shortest path; false if there is none. `None` if the completion has failed or
+    /// must not be taken, and for other queues.
     #[inline(always)]
     pub(crate) fn one_flagged<T: Place>(
         &mut self,
@@ -67,7 +67,7 @@ impl Completions {
         }
     }
 
-    /// The same of several, up to the first that has not succeeded.
+    /// The same for several completions, up to the first that has failed.
     #[inline(always)]
     pub(crate) fn short_poll_flagged<T: Place>(
         &mut self,

@@ -1,29 +1,29 @@
-//! What a flow carries for its counters, and what a refused one means.
+//! The driver's data for the counters of a flow, and the meaning of a refusal.
 
 use std::borrow::Cow;
 
 use uverbs_abi::flow::FlowAttr;
-/// A point of some counters as the kernel reads it: one driver has flow counters, so the layout is that one's.
+/// A point of the counters in the kernel's format. Only one driver has flow counters, so the layout is that driver's.
 pub(crate) use uverbs_abi::mlx5::FlowCountersDesc as PointData;
 
 use super::{Driver, mlx5};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
 
-/// What the driver is told of the counters with a flow.
+/// What a flow tells the driver about its counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Points<'a> {
-    /// Nothing: the device has the points.
+    /// Nothing, because the device already has the points.
     Known,
-    /// The points, with the first flow.
+    /// The points, which go with the first flow.
     First(&'a [PointData]),
-    /// Points that cannot be copied, so that no flow comes of it.
+    /// Points at an invalid address, so that no flow can be created.
     Unreadable,
-    /// The same, with a rule that matches no header.
+    /// The same, for a rule that matches no header.
     UnreadableOfAnyRule,
 }
 
-/// What goes with a flow.
+/// The driver's data for a flow.
 #[derive(Debug)]
 pub(crate) enum FlowPayload<'a> {
     Nothing,
@@ -40,19 +40,19 @@ impl FlowPayload<'_> {
     }
 }
 
-/// What the refusal of the first flow of some counters means for the counters' kernel object.
+/// What the refusal of the first flow means for the kernel object of the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusedBind {
-    /// Nothing: it can be used again.
+    /// Nothing. The object can be used again.
     Harmless,
-    /// Nothing if it was for the rule, which is found out by asking again with points that cannot be copied.
+    /// Nothing if the rule was the reason. To find out, the flow is requested again with points at an invalid address.
     AskAgain,
-    /// It may hold an error in place of a counter, which the kernel would follow: it must never be touched again.
+    /// The object may contain an error in place of a counter, which the kernel would dereference. It must never be used again.
     Damaged,
 }
 
 impl Driver {
-    /// What goes with a flow; `points` are none of one that does not count.
+    /// The data for a flow. `points` is `None` if the flow does not count.
     pub(crate) fn flow_payload<'a>(&self, points: Option<Points<'a>>) -> FlowPayload<'a> {
         match self {
             Self::Mlx5(_) | Self::Soft => FlowPayload::Mlx5(mlx5::FlowPayload::new(points)),
@@ -70,7 +70,7 @@ impl Driver {
         }
     }
 
-    /// Whether the kernel may not survive the close of a device file whose counters were damaged.
+    /// Whether the kernel may crash when a device file is closed whose counters were damaged.
     pub(crate) fn keeps_damaged_file(&self) -> bool {
         match self {
             Self::Mlx5(_) => true,
@@ -79,7 +79,7 @@ impl Driver {
         }
     }
 
-    /// What to do about a rule that was refused so, if the driver has a reason of its own.
+    /// What to do about a refused rule, if the driver knows a reason.
     pub(crate) fn flow_hint(&self, kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
         match self {
             Self::Mlx5(_) => mlx5::flow_hint(kind, rule),

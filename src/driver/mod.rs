@@ -1,9 +1,9 @@
-//! What differs between drivers, and nothing else: the questions that the rest of the crate asks, and each driver's answer.
+//! Everything that differs between drivers: the questions that the rest of the crate has, and each driver's answers.
 //!
-//! Code outside this folder names no driver: it asks, and gets an answer or a plan. A plan has the driver's request, room
-//! for its answer, and the memory that the device may touch; once the kernel has made the object, `open` gives the queue.
-//! "Lacks it" is an answer too: an error with a hint. Every match on [`Driver`] names all drivers, so that one that is added
-//! does not compile before it has answered.
+//! Code outside this folder names no driver. It calls a method of [`Driver`] and gets a value or a plan. A plan contains the driver's
+//! request, room for its response, and the memory that the device may access. After the kernel has created the object, `open` returns the
+//! queue. If a driver lacks something, the answer is an error with a hint. Every match on [`Driver`] names all drivers, so a new driver
+//! does not compile until it has answered every question.
 
 #[cfg(feature = "raw")]
 pub(crate) mod bound;
@@ -51,51 +51,51 @@ use crate::kernel::mapping::Mapping;
 pub(crate) enum Driver {
     /// rxe, software RoCE: queues are rings shared with the kernel.
     Rxe,
-    /// mlx5, ConnectX: the one kernel driver with flow counters.
+    /// mlx5, ConnectX: the only kernel driver with flow counters.
     Mlx5(mlx5::State),
     /// The soft device: rxe's rings and mlx5's counters.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     Soft,
-    /// siw, software iWARP: queues of slots that each change hands by themselves.
+    /// siw, software iWARP: arrays of slots, each of which has a flag that names its owner.
     Siw(siw::State),
     /// efa, of Amazon's cloud: queues that the kernel maps.
     Efa(efa::State),
-    /// A driver whose own payloads this crate does not know.
+    /// A driver whose payloads this crate does not know.
     Other,
 }
 
-/// The open device, as plans reach it. Each way asks first whose the device is.
+/// The open device, as plans use it. Each method first checks which process owns the device.
 pub(crate) trait Kernel {
-    /// Makes the device this process's; refuses `op` if it is another's. It comes before any lock, which a thread may hold
-    /// that a child of `fork` does not have.
+    /// Makes this process the owner of the device. Refuses `op` if another process is the owner. It must be called before any lock is
+    /// taken, because in a child of `fork` the thread that holds the lock may not exist.
     fn take(&self, op: &'static str) -> Result<()>;
 
     /// Sends a command.
     fn invoke(&self, command: &mut Command<'_>) -> Result<()>;
 
-    /// Maps memory of the device at an offset that the kernel or its driver has told.
+    /// Maps memory of the device at an offset that the kernel or its driver has returned.
     fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping>;
 
-    /// Who must be told of receives in rings: of the queue pair of this number, or of a shared queue.
+    /// The device that must be notified of receives in rings: those of the queue pair with this number, or of a shared queue.
     fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>>;
 }
 
-/// What goes with a new context.
+/// The driver's data for a new context.
 #[derive(Debug, Default)]
 pub(crate) struct ContextPlan {
     request: Vec<u8>,
-    /// For a kernel that finds the request invalid.
+    /// Used if the kernel refuses the request as invalid.
     older: Option<Vec<u8>>,
     answer: Vec<u8>,
 }
 
 impl ContextPlan {
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (&self.request, &mut self.answer)
     }
 
-    /// Goes on to what older kernels want to be told; false when that is nothing else.
+    /// Changes to the request for older kernels. Returns false if there is none.
     pub(crate) fn goes_on(&mut self) -> bool {
         let older = self.older.take();
         let is_there = older.is_some();
@@ -104,18 +104,18 @@ impl ContextPlan {
     }
 }
 
-/// Of which devices an invalidate for a key must not be sent twice, and none for a window that is not bound.
+/// The scope in which an invalidate must not be sent twice for one key, and not for a window that is not bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum GuardedKeys {
-    /// The device looks itself.
+    /// No restriction, because the device checks it.
     None,
-    /// Of the open device.
+    /// The open device.
     OfDevice,
-    /// Of all devices of the driver.
+    /// All devices of the driver.
     OfDriver,
 }
 
-/// The hint of a driver that has no queues here.
+/// The hint for a driver without queues in this crate.
 const NO_QUEUES: &str =
     "this version of the crate has queues for rxe, mlx5, siw, efa and the soft device only";
 const NO_SRD: &str = "of the devices that this crate knows, only those of efa have reliable datagrams (srd)";
@@ -124,7 +124,7 @@ const NO_MEMORY: &str = "of the devices that this crate knows, only those of efa
 const NO_WORK_QUEUES: &str =
     "of the devices that this crate knows, only those of mlx5 have receive work queues";
 
-/// The error of what this version of the crate does not have for a driver.
+/// The error for something that this version of the crate does not support for a driver.
 fn lacks<T>(op: &'static str, hint: &'static str) -> Result<T> {
     Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
 }
@@ -140,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// What a new context carries and expects, with commands to the firmware or without.
+    /// The request and response of a new context, with DEVX or without.
     pub(crate) fn plan_context(&self, devx: bool) -> ContextPlan {
         match self {
             Self::Mlx5(_) => mlx5::plan_context(devx),
@@ -150,12 +150,12 @@ impl Driver {
         }
     }
 
-    /// The context is made, and this is what came back.
+    /// The context was created; the plan contains the response.
     pub(crate) fn opened(&mut self, plan: &ContextPlan) {
         match self {
             Self::Mlx5(state) => state.opened(&plan.answer),
             Self::Efa(state) => state.opened(&plan.answer),
-            // The answer of siw is a number of the device.
+            // The response of siw is a number of the device.
             Self::Rxe | Self::Soft | Self::Siw(_) | Self::Other => {}
         }
     }
@@ -177,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// What the process itself limits a queue of sends to, if it does: the size of the device's memory for them.
+    /// The maximum number of sends of a queue, if it is limited in user space, by the size of the device's memory for them.
     #[cfg(feature = "raw")]
     pub(crate) fn most_sends(&self) -> Option<u32> {
         match self {
@@ -186,7 +186,7 @@ impl Driver {
         }
     }
 
-    /// Whether programs of libibverbs have domains of threads, and of both, on its devices.
+    /// Whether libibverbs offers thread domains and parent domains on its devices.
     #[cfg(feature = "raw")]
     pub(crate) fn has_parent_domains(&self) -> bool {
         match self {
@@ -195,7 +195,7 @@ impl Driver {
         }
     }
 
-    /// Whether its requests complete in any order, by numbers.
+    /// Whether its requests complete in any order and are identified by numbers.
     #[cfg(feature = "raw")]
     pub(crate) fn has_numbered_queues(&self) -> bool {
         match self {
@@ -213,7 +213,7 @@ impl Driver {
         }
     }
 
-    /// How it words the version of its firmware; none when only the kernel can.
+    /// The version of its firmware as text; `None` if only the kernel can convert it.
     pub(crate) fn firmware(&self, raw: u64) -> Option<String> {
         let part = |shift: u32| raw >> shift & 0xffff;
         match self {
@@ -227,7 +227,7 @@ impl Driver {
         }
     }
 
-    /// What completions can tell besides what all of them do.
+    /// The additional fields that its completions can have.
     #[cfg(feature = "raw")]
     pub(crate) fn completion_fields(&self) -> CompletionFields {
         match self {
@@ -238,7 +238,8 @@ impl Driver {
         }
     }
 
-    /// Whether an invalidate for a key may be sent once only, and none for a window that is not bound, and through which devices: see [`Keys`](crate::device::context).
+    /// Whether an invalidate for a key may be sent only once, and not for a window that is not bound, and for which devices this holds:
+    /// see [`Keys`](crate::device::context).
     pub(crate) fn guarded_keys(&self) -> GuardedKeys {
         match self {
             Self::Rxe => GuardedKeys::OfDriver,
@@ -247,11 +248,11 @@ impl Driver {
         }
     }
 
-    /// A completion counter of the device's: where its values live. The kernel says whether there are any.
+    /// A completion counter of the device: where its values are. The kernel says whether the device has such counters.
     pub(crate) fn plan_completion_counter(&self, op: &'static str) -> Result<CounterPlan> {
         match self {
             Self::Rxe | Self::Mlx5(_) | Self::Siw(_) | Self::Other => Ok(CounterPlan::Kernel),
-            // The soft device has them as the one driver that has them.
+            // The soft device implements them as the only driver that has them.
             Self::Soft | Self::Efa(_) => efa::CounterPlan::new(op).map(CounterPlan::Memory),
         }
     }
@@ -278,7 +279,7 @@ impl Driver {
         }
     }
 
-    /// Whether a completion queue may be resized to so many entries, before anything is made for that.
+    /// Checks whether a completion queue may be resized to `entries`, before anything is allocated.
     pub(crate) fn may_resize_cq(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {
         match self {
             Self::Rxe | Self::Soft => Ok(()),
@@ -290,7 +291,7 @@ impl Driver {
         }
     }
 
-    /// A queue pair that completes in these queues, of sends and of receives.
+    /// A queue pair that completes in these queues, for sends and for receives.
     pub(crate) fn plan_qp(
         &self,
         op: &'static str,
@@ -322,7 +323,7 @@ impl Driver {
         }
     }
 
-    /// A queue pair over a table of work queues, that spreads frames by a Toeplitz hash of these fields with this key.
+    /// A queue pair over a table of work queues, which spreads frames by a Toeplitz hash of these fields with this key.
     pub(crate) fn plan_hash(&self, op: &'static str, fields: u64, key: &[u8; 40]) -> Result<HashPlan> {
         match self {
             Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key)))),
@@ -330,7 +331,7 @@ impl Driver {
         }
     }
 
-    /// A shared receive queue for so many requests of so many segments.
+    /// A shared receive queue for requests of several segments.
     pub(crate) fn plan_srq(
         &self,
         op: &'static str,
@@ -348,8 +349,8 @@ impl Driver {
         }
     }
 
-    /// A domain of extended reliable connections, with which nothing goes; nor does with their targets, whose driver is told
-    /// nothing (`ib_create_qp_user`, verbs.c, Linux 6.1).
+    /// A domain of extended reliable connections. The driver needs no data for it, and none for the target queue pairs
+    /// (`ib_create_qp_user`, verbs.c, Linux 6.1).
     pub(crate) fn plan_xrcd(&self, op: &'static str) -> Result<()> {
         match self {
             Self::Soft | Self::Mlx5(_) => Ok(()),
@@ -360,7 +361,7 @@ impl Driver {
         }
     }
 
-    /// A shared receive queue of such a domain, that completes in this queue.
+    /// A shared receive queue of such a domain, which completes in this queue.
     pub(crate) fn plan_xrc_srq(
         &self,
         op: &'static str,
@@ -380,7 +381,7 @@ impl Driver {
         }
     }
 
-    /// Arming a shared receive queue, or giving it another size.
+    /// Arming or resizing a shared receive queue.
     pub(crate) fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
         match self {
             Self::Rxe | Self::Soft => Ok(SrqChange::Rings(Mminfo::default())),
@@ -410,7 +411,7 @@ impl Driver {
         }
     }
 
-    /// What a change of a work queue's state carries.
+    /// The driver's data for a change of a work queue's state.
     pub(crate) fn plan_wq_change(&self, op: &'static str) -> Result<&'static [u8]> {
         match self {
             Self::Mlx5(_) => Ok(&[0; size_of::<ModifyWq>()]),
@@ -418,7 +419,7 @@ impl Driver {
         }
     }
 
-    /// A table of work queues, with which nothing goes.
+    /// A table of work queues, for which the driver needs no data.
     pub(crate) fn plan_table(&self, op: &'static str) -> Result<()> {
         match self {
             Self::Mlx5(_) => Ok(()),
@@ -426,7 +427,7 @@ impl Driver {
         }
     }
 
-    /// An address handle for a way.
+    /// An address handle for a path.
     pub(crate) fn plan_ah(&self, op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
         match self {
             Self::Rxe | Self::Soft => Ok(AhPlan::Rings(rxe::AhPlan::default())),
@@ -437,7 +438,7 @@ impl Driver {
         }
     }
 
-    /// Whether the device writes completions in blocks of its own, and requests are blocks.
+    /// Whether the device itself writes completions, and requests are blocks.
     #[cfg(feature = "raw")]
     pub(crate) fn has_queues_in_blocks(&self) -> bool {
         match self {
@@ -446,7 +447,7 @@ impl Driver {
         }
     }
 
-    /// Whether the slots of its queues have a flag each, by which they are handed over.
+    /// Whether each slot of its queues has a flag that names its owner.
     #[cfg(feature = "raw")]
     pub(crate) fn has_flagged_queues(&self) -> bool {
         match self {
@@ -455,7 +456,8 @@ impl Driver {
         }
     }
 
-    /// Why a queue pair does not come to where it sends, of a driver whose queue pairs others than this crate connect.
+    /// The hint for a queue pair that cannot be made ready to send, for drivers whose queue pairs are connected by other means than this
+    /// crate.
     pub(crate) fn connected_by_others(&self) -> Option<&'static str> {
         match self {
             Self::Siw(_) => Some(siw::NOT_CONNECTED),

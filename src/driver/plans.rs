@@ -1,4 +1,4 @@
-//! Plans: objects about to be made.
+//! Plans: objects that are about to be created.
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
@@ -15,25 +15,25 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// A driver's request, and the place of its answer; either may be empty.
+/// A request for a driver, and the place for its response; either may be empty.
 pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 
 const NOTHING: &[u8] = &[];
 
-/// What a completion queue shall be.
+/// The requested properties of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CqShape<'a> {
-    /// Room for at least so many.
+    /// Minimum number of entries.
     pub(crate) entries: u32,
-    /// It announces completions on a channel.
+    /// Whether it announces completions on a channel.
     pub(crate) has_channel: bool,
-    /// Memory of the process's own that the driver shall use, if any.
+    /// Memory of the process that the driver is to use, if any.
     pub(crate) memory: Option<&'a Mapping>,
-    /// What the driver is told besides, as it numbers it.
+    /// Additional flags for the driver, in the driver's numbers.
     pub(crate) flags: u8,
 }
 
-/// A completion queue about to be made.
+/// A completion queue that is about to be created.
 #[derive(Debug)]
 pub(crate) enum CqPlan {
     Rings(rxe::CqPlan),
@@ -52,7 +52,7 @@ impl CqPlan {
         }
     }
 
-    /// How many entries the kernel is asked for, where `wanted` are.
+    /// Number of entries to request from the kernel if `wanted` entries are needed.
     pub(crate) fn entries(&self, wanted: u32) -> u32 {
         match self {
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => wanted,
@@ -60,7 +60,7 @@ impl CqPlan {
         }
     }
 
-    /// The memory that the device may write to as long as the queue exists.
+    /// The memory to which the device may write as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Rings(_) | Self::Siw(_) => None,
@@ -69,7 +69,7 @@ impl CqPlan {
         }
     }
 
-    /// The queue, now that the kernel has made it, and told how many entries it has.
+    /// The queue, after the kernel has created it with `told` entries.
     pub(crate) fn open(self, op: &'static str, told: u32, kernel: &dyn Kernel) -> Result<Completions> {
         Ok(match self {
             Self::Rings(plan) => Completions::Rings(plan.open(op, kernel)?),
@@ -81,8 +81,8 @@ impl CqPlan {
 }
 
 impl Completions {
-    /// Goes on in a ring with room for `entries`, which `command` has the kernel make or take: it is given the driver's payload,
-    /// and the memory that the device may write to from then on. Gives the memory that it does not write to any more.
+    /// Continues in a ring with room for `entries`. `command` makes the kernel create or use it, and gets the driver's payload and the
+    /// memory to which the device may write from then on. Returns the memory to which it does not write any more.
     pub(crate) fn resize(
         &mut self,
         op: &'static str,
@@ -96,24 +96,24 @@ impl Completions {
             }
             Self::Mlx5(queue) => queue
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
-            // It was refused before.
+            // This was refused before.
             Self::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
             Self::Siw(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, siw::NO_RESIZE)),
         }
     }
 }
 
-/// What a queue pair shall be.
+/// The requested properties of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpShape<'a> {
     /// One of [`uverbs_abi::types::qp_type`].
     pub(crate) type_: u8,
     pub(crate) cap: QpCap,
-    /// Most bytes of the headers of a large send; zero without them.
+    /// Maximum size in bytes of the headers of a large send; zero if there are no large sends.
     pub(crate) large_header: u32,
-    /// The shared queue that its receives come from.
+    /// The shared queue that provides its receives.
     pub(crate) srq: Option<&'a SrqSide>,
-    /// What the kernel is told of it besides.
+    /// Additional flags for the kernel.
     pub(crate) flags: QpCreateFlags,
     pub(crate) driver: DriverQp,
 }
@@ -131,13 +131,13 @@ pub struct DriverQp {
 }
 
 impl QpShape<'_> {
-    /// Whether it has a receive queue of its own.
+    /// Whether it has its own receive queue.
     pub(crate) fn has_receives(&self) -> bool {
         self.srq.is_none() && self.type_ != qp_type::XRC_INI
     }
 }
 
-/// A queue pair about to be made.
+/// A queue pair that is about to be created.
 #[derive(Debug)]
 pub(crate) enum QpPlan {
     Rings(rxe::QpPlan),
@@ -146,7 +146,7 @@ pub(crate) enum QpPlan {
     Siw(siw::QpPlan),
 }
 
-/// The queues of a queue pair, and what they can hold.
+/// The queues of a queue pair, and their capacity.
 #[derive(Debug)]
 pub(crate) struct QpQueues {
     pub(crate) sends: Sends,
@@ -155,7 +155,7 @@ pub(crate) struct QpQueues {
     pub(crate) known: Option<Known>,
 }
 
-/// What keeps a queue pair known to its completion queues, if the driver wants it to be known as long as the kernel's object exists.
+/// Keeps a queue pair registered with its completion queues, if the driver needs this as long as the kernel's object exists.
 #[derive(Debug)]
 pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] mlx5::Known);
 
@@ -169,7 +169,7 @@ impl QpPlan {
         }
     }
 
-    /// What the kernel is asked for, where `wanted` is.
+    /// The capacity to request from the kernel if `wanted` is needed.
     pub(crate) fn asked(&self, wanted: QpCap) -> QpCap {
         match self {
             Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => wanted,
@@ -177,7 +177,7 @@ impl QpPlan {
         }
     }
 
-    /// The memory that the device may write to as long as the queue pair exists.
+    /// The memory to which the device may write as long as the queue pair exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
@@ -185,7 +185,7 @@ impl QpPlan {
         }
     }
 
-    /// The queues, now that the kernel has made the queue pair with this number, and told what they can hold.
+    /// The queues, after the kernel has created the queue pair with this number and returned its capacity.
     pub(crate) fn open(
         self,
         op: &'static str,
@@ -219,7 +219,7 @@ impl QpPlan {
     }
 }
 
-/// A queue pair that spreads frames over a table of work queues, about to be made.
+/// A queue pair that spreads frames over a table of work queues and is about to be created.
 #[derive(Debug)]
 pub(crate) enum HashPlan {
     Mlx5(Box<mlx5::HashPlan>),
@@ -233,7 +233,7 @@ impl HashPlan {
     }
 }
 
-/// A shared receive queue about to be made.
+/// A shared receive queue that is about to be created.
 #[derive(Debug)]
 pub(crate) enum SrqPlan {
     Rings(rxe::SrqPlan, [u32; 2]),
@@ -250,7 +250,7 @@ impl SrqPlan {
         }
     }
 
-    /// How many requests the kernel is asked for, and segments each of them.
+    /// Number of requests to request from the kernel, and of segments of each.
     pub(crate) fn wanted(&self) -> [u32; 2] {
         match self {
             Self::Rings(_, wanted) => *wanted,
@@ -259,7 +259,7 @@ impl SrqPlan {
         }
     }
 
-    /// The memory that the device may write to as long as the queue exists.
+    /// The memory to which the device may write as long as the queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Rings(..) | Self::Siw(_) => None,
@@ -267,7 +267,7 @@ impl SrqPlan {
         }
     }
 
-    /// The device's number of the queue, now that the kernel has made it, if the driver says it.
+    /// The device's number of the queue, after the kernel has created it, if the driver returns it.
     #[cfg(feature = "raw")]
     pub(crate) fn number(&self) -> Option<u32> {
         match self {
@@ -276,7 +276,7 @@ impl SrqPlan {
         }
     }
 
-    /// Whether the driver leaves out of account which limit the kernel is told with the queue (`mlx5_ib_create_srq`, srq.c, Linux 6.1).
+    /// Whether the driver ignores the limit in the kernel's command that creates the queue (`mlx5_ib_create_srq`, srq.c, Linux 6.1).
     pub(crate) fn forgets_limit(&self) -> bool {
         match self {
             Self::Rings(..) | Self::Siw(_) => false,
@@ -284,7 +284,7 @@ impl SrqPlan {
         }
     }
 
-    /// The queue, now that the kernel has made it.
+    /// The queue, after the kernel has created it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(plan, _) => plan.open(op, kernel),
@@ -294,17 +294,18 @@ impl SrqPlan {
     }
 }
 
-/// A shared receive queue about to be armed or resized.
+/// A shared receive queue that is about to be armed or resized.
 #[derive(Debug)]
 pub(crate) enum SrqChange {
-    /// Where the driver tells of a new ring; it wants to be told where even if there will be none.
+    /// The place for the driver's description of a new ring. The driver requires the address of this place even if there will be no new
+    /// ring.
     Rings(Mminfo),
-    /// It wants to be told nothing, and has no resize: with its errno, and what is said of that.
+    /// The driver needs no data and cannot resize: the errno, and the hint.
     Nothing(Errno, &'static str),
 }
 
 impl SrqChange {
-    /// Adds the driver's request to a command that arms.
+    /// Adds the driver's request to a command that arms the queue.
     pub(crate) fn arm(&self, command: &mut Command<'_>) {
         const NOWHERE: &ModifySrqCmd = &ModifySrqCmd { mmap_info_addr: 0 };
         match self {
@@ -315,7 +316,7 @@ impl SrqChange {
         }
     }
 
-    /// Adds the driver's request to a command that resizes; the errno is the kernel's of a driver that has no such command.
+    /// Adds the driver's request to a command that resizes the queue. The error is the kernel's for a driver without this command.
     pub(crate) fn resize<'a>(&'a mut self, op: &'static str, command: &mut Command<'a>) -> Result<()> {
         match self {
             Self::Rings(ring) => {
@@ -326,7 +327,7 @@ impl SrqChange {
         }
     }
 
-    /// The queue, now that the kernel has resized it.
+    /// The queue, after the kernel has resized it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
@@ -337,7 +338,7 @@ impl SrqChange {
     }
 }
 
-/// A work queue about to be made.
+/// A work queue that is about to be created.
 #[derive(Debug)]
 pub(crate) enum WqPlan {
     Mlx5(mlx5::WqPlan),
@@ -350,21 +351,21 @@ impl WqPlan {
         }
     }
 
-    /// The memory that the device may write to as long as the work queue exists.
+    /// The memory to which the device may write as long as the work queue exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Mlx5(plan) => Some(plan.memory()),
         }
     }
 
-    /// How many requests it holds, and segments each of them.
+    /// Number of requests that it holds, and of segments of each.
     pub(crate) fn capacity(&self) -> (u32, u32) {
         match self {
             Self::Mlx5(plan) => plan.capacity(),
         }
     }
 
-    /// The queue, now that the kernel has made it with this number.
+    /// The queue, after the kernel has created it with this number.
     pub(crate) fn open(self, number: u32) -> Receives {
         match self {
             Self::Mlx5(plan) => Receives::Mlx5(plan.open(number)),
@@ -372,7 +373,7 @@ impl WqPlan {
     }
 }
 
-/// An address handle about to be made.
+/// An address handle that is about to be created.
 #[derive(Debug)]
 pub(crate) enum AhPlan {
     Rings(rxe::AhPlan),
@@ -389,7 +390,7 @@ impl AhPlan {
         }
     }
 
-    /// What datagrams carry of it, now that the kernel has made it.
+    /// The part that datagrams carry, after the kernel has created the handle.
     pub(crate) fn address(&self) -> Address {
         match self {
             Self::Rings(plan) => plan.address(),
@@ -399,7 +400,7 @@ impl AhPlan {
     }
 }
 
-/// A memory region about to be made.
+/// A memory region that is about to be created.
 #[derive(Debug)]
 pub(crate) enum MrPlan {
     Nothing,
@@ -415,16 +416,16 @@ impl MrPlan {
     }
 }
 
-/// A completion counter of the device's, about to be made.
+/// A completion counter of the device that is about to be created.
 #[derive(Debug)]
 pub(crate) enum CounterPlan {
     /// The kernel reads its values.
     Kernel,
-    /// They stand in memory of the process.
+    /// The values are in memory of the process.
     Memory(efa::CounterPlan),
 }
 
-/// Where the values of a completion counter of the device's are read.
+/// Where the values of a completion counter of the device are read.
 #[derive(Debug)]
 pub(crate) enum CounterValues {
     Kernel,
@@ -432,7 +433,7 @@ pub(crate) enum CounterValues {
 }
 
 impl CounterPlan {
-    /// Adds to the command what the driver wants to be told.
+    /// Adds the driver's data to the command.
     pub(crate) fn put<'c>(&'c self, command: &mut Command<'c>) {
         match self {
             Self::Kernel => {}
@@ -440,7 +441,7 @@ impl CounterPlan {
         }
     }
 
-    /// The memory that the device may write to as long as the counter exists.
+    /// The memory to which the device may write as long as the counter exists.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         match self {
             Self::Kernel => None,
@@ -448,7 +449,7 @@ impl CounterPlan {
         }
     }
 
-    /// The values, now that the kernel has made the counter.
+    /// The values, after the kernel has created the counter.
     pub(crate) fn open(self) -> CounterValues {
         match self {
             Self::Kernel => CounterValues::Kernel,

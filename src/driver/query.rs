@@ -1,4 +1,4 @@
-//! What drivers tell of a device beyond the core's answer, and what their completions tell.
+//! Properties of a device, and of its completions, that only the driver reports and not the core.
 
 use uverbs_abi::mlx5::QueryDeviceResp;
 use uverbs_abi::types::qp_type;
@@ -23,7 +23,7 @@ pub struct PacketCaps {
 }
 
 impl PacketCaps {
-    /// Most bytes of payload of a large send over a raw packet queue pair; zero without them.
+    /// Maximum payload in bytes of a large send over a raw packet queue pair; zero if there are no large sends.
     pub(crate) fn large_send(&self) -> u32 {
         let [most, types] = self.large_sends;
         if types & 1 << qp_type::RAW_PACKET != 0 { most } else { 0 }
@@ -45,7 +45,7 @@ bitflags::bitflags! {
 }
 
 impl Driver {
-    /// Takes out of an answer about a queue pair what the driver does not say: the kernel then tells what was in its memory.
+    /// Removes from the response about a queue pair what the driver does not fill in: the kernel then returns uninitialised memory.
     pub(crate) fn tidy_qp(&self, answer: &mut QueryQpResp) {
         match self {
             Self::Siw(state) => state.tidy_qp(answer),
@@ -53,7 +53,7 @@ impl Driver {
         }
     }
 
-    /// Refuses to ask for the state of a queue pair where the driver does not tell it.
+    /// Refuses a query for the state of a queue pair if the driver does not return it.
     pub(crate) fn tells_states(&self, op: &'static str) -> Result<()> {
         match self {
             Self::Siw(state) => state.check_tells_states(op),
@@ -61,9 +61,9 @@ impl Driver {
         }
     }
 
-    /// Whether the two queues of a raw packet queue pair stop each by itself: the driver then tells the device a state in which
-    /// the queue is no more, and the device refuses the change; asked for the state, it warns in the kernel's log if the receive queue alone
-    /// has stopped.
+    /// Whether the two queues of a raw packet queue pair stop independently. In that case the driver passes on a state that the queue has
+    /// left, and the device refuses the change. If the state is queried while only the receive queue has stopped, the driver logs a
+    /// warning in the kernel's log.
     ///
     /// Source: `modify_raw_packet_qp` and `sqrq_state_to_qp_state`, mlx5/qp.c, Linux 6.1.
     pub(crate) fn queues_stop_alone(&self) -> bool {
@@ -74,7 +74,7 @@ impl Driver {
     }
 }
 
-/// A question about the device: room for the driver's part of the answer.
+/// A query about the device: room for the driver's part of the response.
 #[derive(Debug)]
 pub(crate) enum QueryPlan {
     Nothing,
@@ -82,7 +82,7 @@ pub(crate) enum QueryPlan {
 }
 
 impl QueryPlan {
-    /// The place of the driver's answer, which is empty for a driver that tells nothing.
+    /// The place for the driver's response; empty if the driver returns nothing.
     pub(crate) fn answer(&mut self) -> &mut [u8] {
         match self {
             Self::Nothing => &mut [],
@@ -90,7 +90,7 @@ impl QueryPlan {
         }
     }
 
-    /// What the driver has told.
+    /// The properties that the driver has returned.
     pub(crate) fn open(self) -> PacketCaps {
         match self {
             Self::Nothing => PacketCaps::default(),
@@ -108,11 +108,11 @@ impl QueryPlan {
 }
 
 impl Driver {
-    /// What it tells when the device is asked for its limits.
+    /// The driver's part of a query for the device's limits.
     pub(crate) fn plan_query(&self) -> QueryPlan {
         match self {
             Self::Mlx5(_) => QueryPlan::Mlx5(QueryDeviceResp::new_zeroed()),
-            // siw refuses a place for more (siw_query_device, siw_verbs.c, Linux 6.1).
+            // siw refuses a longer place (siw_query_device, siw_verbs.c, Linux 6.1).
             Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => QueryPlan::Nothing,
         }
     }

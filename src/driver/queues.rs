@@ -1,4 +1,4 @@
-//! The queues of whichever driver: rings that the kernel made, or memory that the device reads itself.
+//! The queues of all drivers: rings that the kernel has created, or memory that the device reads itself.
 
 use std::borrow::Borrow;
 
@@ -16,7 +16,7 @@ use super::{efa, mlx5, rxe, siw};
 use crate::kernel::error::Result;
 
 /// A completion queue.
-// A tag of its own, which is quicker to look at than one among the fields.
+// The tag is separate, because it is faster to read than one among the fields.
 #[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Completions {
@@ -27,7 +27,7 @@ pub(crate) enum Completions {
 }
 
 impl Completions {
-    /// How many completions it can hold.
+    /// Number of completions that it can hold.
     pub(crate) fn capacity(&self) -> u32 {
         match self {
             Self::Rings(ring) => ring.capacity(),
@@ -37,8 +37,8 @@ impl Completions {
         }
     }
 
-    /// Fills `places` with completions, as many as there are and fit; gives their slots back at once, and says how
-    /// many. Before the first one is taken, `may_take` is asked: if not, nothing is.
+    /// Fills `places` with as many completions as there are, gives their slots back immediately, and returns their number. `may_take` is
+    /// called before the first one: if it returns false, nothing is taken.
     #[inline(always)]
     pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         match self {
@@ -62,8 +62,8 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::poll`], by the shortest way. None by a driver that has no such way, and if there are some that may not be
-    /// taken.
+    /// As [`Completions::poll`], by the shortest path. `None` for a driver without such a path, and if there are completions that must
+    /// not be taken.
     #[inline(always)]
     pub(crate) fn short_poll<T: Place>(
         &mut self,
@@ -76,8 +76,8 @@ impl Completions {
         }
     }
 
-    /// Takes one completion at most by the shortest way, and says how many. None by a driver that has no such way, and if there is
-    /// one that may not be taken or is [rare](Place::put_plain).
+    /// Takes at most one completion by the shortest path, and returns their number. `None` for a driver without such a path, and if the
+    /// completion must not be taken or is [rare](Place::put_plain).
     #[inline(always)]
     pub(crate) fn short_one<T: Place>(
         &mut self,
@@ -90,7 +90,8 @@ impl Completions {
         }
     }
 
-    /// One completion where the device writes them itself; false if there is none. None elsewhere, and if there is one that may not be taken.
+    /// One completion of a device that writes completions itself; false if there is none. `None` for other devices, and if the completion
+    /// must not be taken.
     #[inline(always)]
     pub(crate) fn one_in_blocks<T: Place>(
         &mut self,
@@ -103,7 +104,8 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::poll`], of requests that complete in any order; none if there are some that may not be taken, and elsewhere.
+    /// As [`Completions::poll`], for requests that complete in any order. `None` if there are completions that must not be taken, and for
+    /// other queues.
     #[inline(always)]
     pub(crate) fn short_poll_numbered<T: Place>(
         &mut self,
@@ -116,7 +118,7 @@ impl Completions {
         }
     }
 
-    /// The same of one.
+    /// The same for one completion.
     #[inline(always)]
     pub(crate) fn short_one_numbered<T: Place>(
         &mut self,
@@ -129,7 +131,7 @@ impl Completions {
         }
     }
 
-    /// Gives back the slots of all that [`Completions::next_unread`] took.
+    /// Gives back the slots of all completions that [`Completions::next_unread`] took.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn release(&mut self) {
@@ -139,8 +141,8 @@ impl Completions {
         }
     }
 
-    /// Takes out the completions of a queue pair that was reset. Those of mlx5 and efa know to which life they belong, and queue pairs of siw
-    /// have one life.
+    /// Removes the completions of a queue pair that was reset. Those of mlx5 and efa show whether they are from before a reset, and queue
+    /// pairs of siw cannot be reset.
     #[cfg(feature = "raw")]
     pub(crate) fn forget(&mut self, qp_num: u32) {
         match self {
@@ -149,7 +151,7 @@ impl Completions {
         }
     }
 
-    /// What others know of it.
+    /// The part of the queue that others than the poller use.
     pub(crate) fn side(&self) -> CqSide {
         match self {
             Self::Rings(_) => CqSide::Rings,
@@ -160,28 +162,28 @@ impl Completions {
     }
 }
 
-/// A driver's send queue while a batch of requests is written into it.
+/// A driver's send queue, borrowed to write a batch of requests into it.
 pub trait Lower {
-    /// Whether slots are used one behind the other.
+    /// Whether slots are used in their order.
     const IS_IN_ORDER: bool = true;
 
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
 
-    /// Where slots are used in another order, the one that was filled last; it is asked for there, and not what is filled next.
+    /// If slots are used in another order, the slot that was filled last. It is then used instead of `next_slot`.
     fn last_slot(&self) -> u32 {
         0
     }
 
-    /// Where slots are used in another order, the slot of the request with this number, from zero on, since the last were published.
+    /// If slots are used in another order, the slot of the request with this number, counted from zero since the last publication.
     fn filled(&self, _number: u32) -> Option<u32> {
         None
     }
 
-    /// Writes a request into the next slot. `head` is the first bytes of a frame, if the device wants them apart.
+    /// Writes a request into the next slot. `head` contains the first bytes of a frame, if the device needs them separately.
     ///
     /// # Errors
-    /// [`Refused::Full`], [`Refused::TooLarge`], [`Refused::NotReady`] and [`Refused::Lacks`]; the slot is not taken then.
+    /// [`Refused::Full`], [`Refused::TooLarge`], [`Refused::NotReady`] and [`Refused::Lacks`]. The slot is not used in these cases.
     fn put<'b, P, B>(
         &mut self,
         wr_id: u64,
@@ -194,13 +196,13 @@ pub trait Lower {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone;
 
-    /// Writes all of a request into the next slot but its data, of which it has none until it is told.
+    /// Writes a request into the next slot without its data. It has no data until [`Lower::set_data`].
     ///
     /// # Errors
-    /// [`Refused::Full`], [`Refused::NotReady`] and [`Refused::Lacks`]; the slot is not taken then.
+    /// [`Refused::Full`], [`Refused::NotReady`] and [`Refused::Lacks`]. The slot is not used in these cases.
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused>;
 
-    /// Gives the request that was begun last its data, and flags, in the place of what was set before.
+    /// Sets the data and flags of the request that was begun last, replacing what was set before.
     ///
     /// # Errors
     /// [`Refused::TooLarge`]; [`Refused::NotBegun`].
@@ -214,13 +216,13 @@ pub trait Lower {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone;
 
-    /// Gives that datagram its address: the handle's, queue pair and queue key there.
+    /// Sets the address of this datagram: the address handle, and the queue pair and queue key at the destination.
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
     fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
 
-    /// Gives that request over an extended connection the number of the shared receive queue there.
+    /// Sets the number of the peer's shared receive queue for this request over an extended connection.
     ///
     /// # Errors
     /// As [`Lower::set_address`].
@@ -229,28 +231,28 @@ pub trait Lower {
     }
 }
 
-/// What is done with a send queue of whichever driver: once for each of them, so that a driver is asked for once in a batch.
+/// An operation on the send queue of any driver. It is compiled once per driver, so that a batch selects the driver only once.
 pub(crate) trait WithSends {
-    /// What all the requests are, where that is known before: then there is no way for others.
+    /// The kind of all requests, if it is known at compile time. Code for other kinds is then left out.
     const KIND: Option<RequestKind> = None;
-    /// Whether there is a way of it into slots with a flag each.
+    /// Whether the operation has code for slots with a flag each.
     const KNOWS_FLAGS: bool = true;
     type Answer;
     fn with<L: Lower>(self, lower: L) -> Self::Answer;
 }
 
-/// What became of the slots that were filled.
+/// What has to be done about the slots that were filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Published {
-    /// There were none.
+    /// No slots were filled.
     Nothing,
-    /// The kernel is to be told by a command.
+    /// The kernel must be notified by a command.
     Shown,
-    /// The device knows.
+    /// The device already knows.
     Told,
 }
 
-/// What a send queue is of.
+/// The layout of a send queue.
 #[cfg(feature = "raw")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendLayout {
@@ -258,24 +260,25 @@ pub enum SendLayout {
     Slots,
     /// Blocks that the device reads itself, with requests of this kind.
     Blocks(RequestKind),
-    /// Slots in the device's memory, whose requests are datagrams, complete in any order, and are written part for part.
+    /// Slots in the device's memory. Requests are datagrams, complete in any order, and are written in parts.
     Numbered,
-    /// Slots with a flag each, to which lists of requests have a shorter way.
+    /// Slots with a flag each; lists of requests have a shorter path.
     Flagged,
 }
 
-/// How requests are written into a send queue, or completions lie in a queue of theirs.
+/// How requests are written into a send queue, or how completions are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Slots,
     Blocks,
-    // The others have a function. In the order of the queues and as many as they, so that one is the other's tag.
+    // The others have a function. The variants are in the order of the queues and have the same number, so that one tag can be used as
+    // the other.
     Numbered,
     Flagged,
 }
 
 /// The send queue of a queue pair.
-// A tag of its own, which is quicker to look at than one among the fields.
+// The tag is separate, because it is faster to read than one among the fields.
 #[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Sends {
@@ -285,7 +288,7 @@ pub(crate) enum Sends {
     Siw(Box<siw::Sends>),
 }
 
-/// A request that the device does not look at any more, and that it has not flushed: it came later than the error.
+/// A request that the device does not read any more and has not flushed, because it was posted after the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late {
     pub(crate) wr_id: u64,
@@ -293,7 +296,7 @@ pub(crate) struct Late {
     pub(crate) opcode: u32,
 }
 
-/// Does something with a queue of blocks by the way for its requests.
+/// Performs an operation on a queue of blocks, by the code for its kind of requests.
 #[inline(always)]
 pub(crate) fn in_blocks<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::Answer {
     match W::KIND {
@@ -301,7 +304,7 @@ pub(crate) fn in_blocks<W: WithSends>(sends: &mut mlx5::Sends, what: W) -> W::An
         Some(RequestKind::Messages) => what.with(sends.writing::<true, MESSAGES>()),
         Some(RequestKind::Addressed) => what.with(sends.writing::<true, ADDRESSED>()),
         None if sends.kind() == RequestKind::Frames => what.with(sends.writing::<true, FRAMES>()),
-        // A third way in one place makes the other two longer.
+        // A third copy of the code here would make the other two longer.
         None => what.with(sends.writing::<true, ADDRESSED>()),
     }
 }
@@ -317,7 +320,7 @@ impl Sends {
         }
     }
 
-    /// Whether requests complete in their order. Those of siw do but for reads, which others overtake.
+    /// Whether requests complete in their order. Those of siw do, except that others overtake reads.
     pub(crate) fn is_in_order(&self) -> bool {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => true,
@@ -325,7 +328,7 @@ impl Sends {
         }
     }
 
-    /// Whether the device must find the head of a frame in the request itself.
+    /// Whether the device must find the first bytes of a frame in the request itself.
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
@@ -334,8 +337,9 @@ impl Sends {
         }
     }
 
-    /// Begins a batch or a step of one request, of a queue that is neither a ring of slots nor of blocks; none of these, and where there is no way.
-    // Not with the others, which would be longer.
+    /// Begins a batch, or a step of one request, for a queue that is neither a ring of slots nor of blocks. `None` for those, and if
+    /// there is no code for it.
+    // Not with the others, whose code would become longer.
     #[inline(never)]
     pub(crate) fn apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
         match self {
@@ -346,7 +350,7 @@ impl Sends {
         }
     }
 
-    /// Of what it is, by which the shortest way to it is chosen.
+    /// The layout of the queue, by which the shortest path is chosen.
     #[cfg(feature = "raw")]
     pub(crate) fn layout(&self) -> SendLayout {
         match self {
@@ -357,7 +361,7 @@ impl Sends {
         }
     }
 
-    /// The shortest way to requests in blocks, if they are of this kind.
+    /// The shortest path for requests in blocks, if they are of this kind.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn blocks_way<const LOOKS: bool, const KIND: u8>(&mut self) -> Option<impl Lower> {
@@ -367,8 +371,8 @@ impl Sends {
         }
     }
 
-    /// Whether it is a ring of slots; blocks; or which of the others.
-    // Not by the layout, which says of blocks what stands in them and is dearer to look at.
+    /// Whether it is a ring of slots, blocks, or one of the others.
+    // Not by the layout, which also names the kind of requests in blocks and costs more to read.
     #[inline(always)]
     pub(crate) fn way(&self) -> Way {
         match self {
@@ -379,8 +383,8 @@ impl Sends {
         }
     }
 
-    /// A ring of slots, if it is one.
-    // The ring, and not what comes of what is done with it: in an option that would go through memory.
+    /// The ring of slots, if it is one.
+    // It returns the ring and not the result of an operation on it, because an option of the result would be stored in memory.
     #[inline(always)]
     pub(crate) fn slots_alone(&mut self) -> Option<&mut rxe::Sends> {
         match self {
@@ -389,7 +393,7 @@ impl Sends {
         }
     }
 
-    /// Blocks, if it is of these.
+    /// The blocks, if it has blocks.
     #[inline(always)]
     pub(crate) fn blocks_alone(&mut self) -> Option<&mut mlx5::Sends> {
         match self {
@@ -398,7 +402,7 @@ impl Sends {
         }
     }
 
-    /// Slots of requests that complete in any order, if it is of these.
+    /// The slots of requests that complete in any order, if it has these.
     #[inline(always)]
     pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Sends> {
         match self {
@@ -407,7 +411,7 @@ impl Sends {
         }
     }
 
-    /// Goes back to what the device has seen: slots filled since are forgotten.
+    /// Discards the slots that were filled and not published.
     pub(crate) fn rewind(&mut self) {
         match self {
             Self::Rings(sends) => sends.ring().rewind(),
@@ -427,7 +431,7 @@ impl Sends {
         }
     }
 
-    /// Whether all that was posted has completed, where each request has a completion by which that is known.
+    /// Whether all that was posted has completed, if each request has a completion that shows this.
     pub(crate) fn is_idle(&self) -> Option<bool> {
         match self {
             Self::Rings(_) | Self::Mlx5(_) => None,
@@ -436,26 +440,26 @@ impl Sends {
         }
     }
 
-    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first.
     pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
         match self {
-            // They flush whatever is posted.
+            // These drivers flush every request.
             Self::Rings(_) | Self::Mlx5(_) | Self::Efa(_) => {}
             Self::Siw(sends) => sends.take_late(each),
         }
     }
 
-    /// Takes back what was published last: the kernel has refused to look at it.
+    /// Takes back what was published last: the kernel has refused to read it.
     pub(crate) fn retract(&mut self) {
         match self {
             Self::Rings(sends) => sends.ring().retract(),
             Self::Siw(sends) => sends.retract(),
-            // The kernel is not asked to look.
+            // The kernel is not involved.
             Self::Mlx5(_) | Self::Efa(_) => {}
         }
     }
 
-    /// Shows the device every slot filled so far.
+    /// Shows the device every slot that was filled.
     #[inline(always)]
     pub(crate) fn publish(&mut self) -> Published {
         match self {
@@ -475,7 +479,7 @@ impl Sends {
         }
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         match self {
             // The kernel knows the state.

@@ -1,4 +1,4 @@
-//! Receive queues of whichever driver.
+//! Receive queues of all drivers.
 
 use std::borrow::Borrow;
 
@@ -10,20 +10,20 @@ use super::ring::{Producer, RingDevice};
 use super::side::SrqSide;
 use super::{efa, mlx5, rxe, siw};
 
-/// A driver's receive queue while a batch of requests is written into it.
+/// A driver's receive queue, borrowed to write a batch of requests into it.
 pub trait LowerReceive {
-    /// Whether slots are used one behind the other, or by links.
+    /// Whether slots are used in their order, or by links.
     const IS_IN_ORDER: bool = true;
 
     /// The slot that is filled next.
     fn next_slot(&self) -> u32;
 
-    /// Where slots are used in another order, the one that was filled last.
+    /// If slots are used in another order, the slot that was filled last.
     fn last_slot(&self) -> u32 {
         0
     }
 
-    /// What gives the slot that is filled behind another, if that is not the next of a ring.
+    /// A function that returns the slot that is filled after another one, if it is not the next of a ring.
     fn links(&self) -> impl Fn(u32) -> Option<u32> {
         |_| None
     }
@@ -31,7 +31,7 @@ pub trait LowerReceive {
     /// Fills the next slot.
     ///
     /// # Errors
-    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
+    /// [`Refused::Full`] and [`Refused::TooLarge`]. Nothing is filled in these cases.
     fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>;
@@ -57,11 +57,11 @@ impl<L: LowerReceive> LowerReceive for &mut L {
     }
 }
 
-/// What is done with a receive queue of whichever driver: once for each of them.
+/// An operation on the receive queue of any driver. It is compiled once per driver.
 pub(crate) trait WithReceives {
     type Answer;
     fn with<L: LowerReceive>(self, lower: L) -> Self::Answer;
-    /// Whether the device is to see what was filled; else that is forgotten.
+    /// Whether the device is to see what was filled. Otherwise it is discarded.
     fn is_kept(answer: &Self::Answer) -> bool;
 }
 
@@ -70,7 +70,7 @@ fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
     if is_kept { ring.publish() } else { ring.rewind() }
 }
 
-/// Posts to a ring, and tells who watches it.
+/// Posts to a ring, and notifies the device that watches it.
 #[cold]
 #[inline(never)]
 fn announced<W: WithReceives>(receives: &mut rxe::Receives, device: &dyn RingDevice, what: W) -> W::Answer {
@@ -104,7 +104,7 @@ fn numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer
     answer
 }
 
-/// Posts to slots that are each handed over by themselves. Marked as cold for those who post otherwise: their loops are not longer then.
+/// Posts to slots that each have a flag. Marked as cold, so that the loops of other callers do not become longer.
 #[cold]
 #[inline(never)]
 fn by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Answer {
@@ -117,7 +117,7 @@ fn by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Answer 
     answer
 }
 
-/// The same of one request, which is the kernel's as soon as it is filled.
+/// The same for one request, which belongs to the kernel as soon as it is filled.
 #[cold]
 #[inline(never)]
 fn one_by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Answer {
@@ -127,7 +127,7 @@ fn one_by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Ans
     by_slot(receives, what)
 }
 
-/// The same of one request: what is refused was not filled.
+/// The same for one request. A refused request was not filled.
 #[inline(never)]
 fn one_numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
     let answer = what.with(receives.keeping());
@@ -135,7 +135,7 @@ fn one_numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::An
     answer
 }
 
-/// Posts to a list of entries.
+/// Posts to a linked list of entries.
 #[inline(always)]
 fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::Answer {
     let mut writing = receives.writing();
@@ -145,19 +145,19 @@ fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::A
 }
 
 /// The receive queue of a queue pair, or a shared one.
-// A tag of its own, which is quicker to look at than one among the fields.
+// The tag is separate, because it is faster to read than one among the fields.
 #[repr(u8)]
 #[derive(Debug)]
 pub(crate) enum Receives {
     Rings(rxe::Receives),
-    /// The soft device's: it is told what was posted, and has it before the call returns.
+    /// The soft device's. It is notified of what was posted, and has taken it before the call returns.
     Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
     Mlx5Shared(mlx5::SharedReceives),
     Efa(Box<efa::Receives>),
-    /// Of a queue pair or shared.
+    /// Of a queue pair, or shared.
     Siw(Box<siw::Receives>),
-    /// What the device works on now could not be mapped.
+    /// The ring that the device now uses could not be mapped.
     Lost(Lost),
 }
 
@@ -197,12 +197,12 @@ impl Receives {
         }
     }
 
-    /// How many requests it can hold.
+    /// Number of requests that it can hold.
     pub(crate) fn capacity(&self) -> u32 {
         match self {
             Self::Rings(receives) | Self::Announced(receives, _) => receives.geometry().capacity(),
             Self::Mlx5(receives) => receives.slots() as u32,
-            // One of them is never posted.
+            // One of the entries is never posted.
             Self::Mlx5Shared(receives) => receives.slots() as u32 - 1,
             Self::Efa(receives) => receives.slots() as u32,
             Self::Siw(receives) => receives.capacity(),
@@ -222,12 +222,12 @@ impl Receives {
         }
     }
 
-    /// What the device works on now could not be mapped: nothing can be posted any more.
+    /// The ring that the device now uses could not be mapped: nothing can be posted any more.
     pub(crate) fn lose(&mut self) {
         *self = Self::Lost(Lost(self.next_slot()));
     }
 
-    /// What queue pairs that take from it must know of it, if it is shared.
+    /// The part that queue pairs need that receive from it, if it is shared.
     pub(crate) fn side(&self) -> SrqSide {
         match self {
             Self::Rings(_)
@@ -262,7 +262,7 @@ impl Receives {
         }
     }
 
-    /// The same of one request.
+    /// The same for one request.
     #[inline(always)]
     pub(crate) fn step<W: WithReceives>(&mut self, what: W) -> W::Answer {
         if let Self::Mlx5Shared(receives) = self {
@@ -283,8 +283,8 @@ impl Receives {
         }
     }
 
-    /// Posts requests that each have a flag, and are the device's one by one: those before the first that cannot be posted are, whatever
-    /// [`WithReceives::is_kept`] says. None, and nothing is done, in a queue without flags, or if it `may` not be done.
+    /// Posts requests to slots that each have a flag and belong to the device one by one. If a request cannot be posted, those before it
+    /// are, whatever [`WithReceives::is_kept`] returns. `None`, with nothing done, for a queue without flags, or if `may` forbids it.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn post_flagged<W: WithReceives>(
@@ -300,21 +300,22 @@ impl Receives {
         }
     }
 
-    /// As [`Receives::post`] of a queue pair's queue that the device reads by itself, for who keeps whatever was filled; none of another.
+    /// As [`Receives::post`], for a queue pair's queue that the device reads by itself, and for callers that keep whatever was filled.
+    /// `None` for another queue.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn post_in_blocks<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
         if let Self::Mlx5(receives) = self { Some(told(receives, what)) } else { None }
     }
 
-    /// The same of a list of entries.
+    /// The same for a linked list of entries.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn post_listed<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
         if let Self::Mlx5Shared(receives) = self { Some(listed(receives, what)) } else { None }
     }
 
-    /// The same as [`Receives::post`] does it.
+    /// The same by the code of [`Receives::post`].
     #[cfg(feature = "raw")]
     pub(crate) fn post_flagged_at_length<W: WithReceives>(&mut self, what: W) -> Option<W::Answer> {
         match self {
@@ -324,7 +325,7 @@ impl Receives {
         }
     }
 
-    /// Forgets what was filled and not published, since filling was not ended.
+    /// Discards what was filled and not published, because filling was not ended.
     #[cold]
     pub(crate) fn rewind(&mut self) {
         match self {
@@ -332,12 +333,12 @@ impl Receives {
             Self::Mlx5(receives) => receives.rewind(),
             Self::Efa(receives) => receives.rewind(),
             Self::Siw(receives) => receives.rewind(),
-            // What was filled is forgotten already, or nothing was.
+            // What was filled is discarded already, or nothing was filled.
             Self::Mlx5Shared(_) | Self::Lost(_) => {}
         }
     }
 
-    /// Whether all that was posted has completed, where that is known without a request of one's own.
+    /// Whether all that was posted has completed, if this is known without an extra request.
     pub(crate) fn is_idle(&self) -> Option<bool> {
         match self {
             Self::Efa(receives) => Some(receives.is_idle()),
@@ -348,17 +349,17 @@ impl Receives {
         }
     }
 
-    /// In the error state: takes out what the device does not look at any more and has not flushed, from the oldest on.
+    /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first.
     pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
         match self {
             Self::Siw(receives) => receives.take_late(each),
-            // They flush whatever is posted.
+            // These drivers flush every request.
             Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Mlx5Shared(_) | Self::Efa(_) => {}
             Self::Lost(_) => {}
         }
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         match self {
             // The kernel knows the state.

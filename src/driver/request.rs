@@ -1,7 +1,7 @@
-//! A request to a send queue, in verbs' own terms: what is done, and over which memory, by address, length and key.
+//! A request for a send queue, independent of the driver: the operation, and its memory by address, length and key.
 //!
-//! Whoever posts makes one and hands it on, and each driver writes it straight into its slot. Everything here is inlined, so that a
-//! request whose opcode is known where it is made costs no choice later, and most of it is never in memory.
+//! The caller creates a request, and each driver writes it directly into its slot. Everything here is inlined. If the opcode is known
+//! where the request is created, no later code has to choose, and most of the request is never stored in memory.
 
 use std::borrow::Borrow;
 
@@ -30,11 +30,11 @@ pub struct Remote {
     pub rkey: u32,
 }
 
-/// Where a datagram goes, as the drivers have it: by the number of an address handle in the kernel or in the device, or, on mlx5, by a
-/// vector that stands in each request.
+/// The destination of a datagram in the form that drivers need: the number of an address handle in the kernel or in the device, or, on
+/// mlx5, a vector that is part of each request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Address {
-    /// The driver's number of the address handle; zero of one that has none.
+    /// The driver's number of the address handle; zero if it has none.
     pub number: u32,
     /// The part of the vector that is the same in each request.
     pub(crate) vector: [u32; 9],
@@ -70,25 +70,25 @@ pub struct Binding {
     pub is_type_1: bool,
 }
 
-/// What the requests of a queue are: for each a way of its own is compiled by which they are written.
+/// The kind of the requests of a queue. The code that writes requests is compiled for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// Frames.
     Frames,
-    /// Messages to a queue pair that is known.
+    /// Messages to a fixed queue pair.
     Messages,
-    /// Messages of which each says for whom it is.
+    /// Messages with a destination each.
     Addressed,
 }
 
-/// What a request does. Immediate data stands as it goes over the wire.
+/// The operation of a request. Immediate data is in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode<'a> {
     /// Sends a message or a frame.
     Send,
     /// The same with immediate data.
     SendImmediate(u32),
-    /// The same, and invalidates a key of the other side.
+    /// Sends a message and invalidates a key of the peer.
     SendInvalidate(u32),
     /// Sends a datagram.
     Datagram {
@@ -101,44 +101,44 @@ pub enum Opcode<'a> {
         /// Immediate data.
         immediate: Option<u32>,
     },
-    /// Writes there.
+    /// Writes to the memory of the peer.
     Write(Remote),
     /// The same with immediate data.
     WriteImmediate(Remote, u32),
-    /// Reads from there.
+    /// Reads from the memory of the peer.
     Read(Remote),
-    /// Replaces eight bytes there if they are `compare`.
+    /// Replaces eight bytes at the peer if they are equal to `compare`.
     CompareSwap {
-        /// Where.
+        /// The address and key.
         remote: Remote,
         /// The expected value.
         compare: u64,
         /// The new value.
         swap: u64,
     },
-    /// Adds to eight bytes there.
+    /// Adds to eight bytes at the peer.
     FetchAdd {
-        /// Where.
+        /// The address and key.
         remote: Remote,
         /// The number to add.
         add: u64,
     },
-    /// Writes eight bytes there at once.
+    /// Writes eight bytes at the peer atomically.
     AtomicWrite(Remote),
-    /// Has the other side flush memory.
+    /// Makes the peer flush memory.
     Flush {
-        /// Where it begins.
+        /// Start of the memory.
         remote: Remote,
         /// Bytes.
         length: u32,
-        /// How visible the data shall be.
+        /// Required visibility of the data.
         type_: u8,
-        /// How much is flushed.
+        /// The extent of the flush.
         level: u8,
     },
     /// Binds a memory window.
     Bind(Binding),
-    /// Invalidates a key of this side.
+    /// Invalidates a local key.
     LocalInvalidate(u32),
     /// Sends as many frames as the data needs.
     Large {
@@ -149,40 +149,40 @@ pub enum Opcode<'a> {
     },
 }
 
-/// What can be said as an [`Opcode`]: one, or an operation of a type of its own.
+/// A request in the terms of an [`Opcode`]: an opcode, or an operation with its own type.
 pub trait Terms {
-    /// What it is.
+    /// The opcode.
     fn opcode(&self) -> Opcode<'_>;
 
-    /// Tells it. Where an operation is one of several, each has its own call, so that the choice is made once, and not again by
-    /// whoever is told.
+    /// Passes the opcode to `whom`. If the operation is one of several, each has its own call, so that the choice is made once and not
+    /// again by the receiver.
     fn tell<T: Told>(&self, whom: T) -> T::Answer;
 
-    /// The number of the shared receive queue there, which a request over an extended connection names; zero of any other.
+    /// The number of the peer's shared receive queue, which a request over an extended connection names; zero for others.
     #[inline(always)]
     fn srq(&self) -> u32 {
         0
     }
 
-    /// A datagram with its address where it is: a request that the address stands in is written without a copy of it.
+    /// A datagram with its address by reference, so that a request that contains the address is written without another copy.
     #[inline(always)]
     fn datagram(&self) -> Option<ToAddress<'_>> {
         None
     }
 
-    /// Where a reliable datagram goes; any other request has that in its opcode, or is for the one other side.
+    /// The destination of a reliable datagram. Other requests have it in their opcode, or go to the connected peer.
     #[inline(always)]
     fn destination(&self) -> Option<Destination> {
         None
     }
 }
 
-/// Who is told an opcode.
+/// A receiver of an opcode.
 pub trait Told {
-    /// What comes of it.
+    /// The result.
     type Answer;
 
-    /// This is the opcode.
+    /// Receives the opcode.
     fn told(self, opcode: &Opcode<'_>) -> Self::Answer;
 }
 
@@ -236,7 +236,7 @@ impl Terms for ToAddress<'_> {
     }
 }
 
-/// An [`Opcode`] over an extended connection, for the shared receive queue there with this number.
+/// An [`Opcode`] over an extended connection, for the peer's shared receive queue with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToSrq<'a>(pub Opcode<'a>, pub u32);
 
@@ -257,7 +257,7 @@ impl Terms for ToSrq<'_> {
     }
 }
 
-/// An [`Opcode`] of a reliable datagram, and where that goes.
+/// An [`Opcode`] of a reliable datagram, and its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToDestination<'a>(pub Opcode<'a>, pub Destination);
 
@@ -278,7 +278,7 @@ impl Terms for ToDestination<'_> {
     }
 }
 
-/// The data of a request: pieces of registered memory, or bytes that are copied into the queue; one behind the other.
+/// The data of a request: pieces of registered memory, or bytes that are copied into the queue, in their order.
 #[derive(Clone, Copy, Debug)]
 pub enum Data<P, B> {
     /// Each an [`Sge`].
@@ -292,7 +292,7 @@ where
     P: Iterator<Item: Borrow<Sge>> + Clone,
     B: Iterator<Item: AsRef<[u8]>> + Clone,
 {
-    /// Bytes of it.
+    /// Length in bytes.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
@@ -310,7 +310,7 @@ impl<P, B> Data<P, B>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
 {
-    /// The piece, if there is one and no more.
+    /// The piece, if there is exactly one.
     #[inline(always)]
     pub(crate) fn only_piece(&self) -> Option<Sge> {
         match self {
@@ -324,7 +324,7 @@ impl<'b, P, B> Data<P, B>
 where
     B: Iterator<Item = &'b [u8]> + Clone,
 {
-    /// The bytes, if they stand in one place.
+    /// The bytes, if they are contiguous.
     #[inline(always)]
     pub(crate) fn only_bytes(&self) -> Option<&'b [u8]> {
         let Self::Inline(bytes) = self else { return None };
@@ -337,41 +337,41 @@ where
 pub(crate) type NoPieces = std::iter::Empty<Sge>;
 pub(crate) type NoBytes = std::iter::Empty<&'static [u8]>;
 
-/// The first bytes of a frame, where the device must find them in the request itself.
+/// The first bytes of a frame, for devices that need them in the request itself.
 pub type FrameHead = [u8; ETH_L2_INLINE_HEADER_SIZE];
 
-/// A whole request to a send queue. `P` and `B` give its data.
+/// A complete request for a send queue. `P` and `B` are the types of its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a, P, B> {
-    /// The number that comes back in the completion.
+    /// The number that is returned in the completion.
     pub(crate) wr_id: u64,
     /// Bits of [`SendFlags`].
     pub(crate) flags: SendFlags,
-    /// What it does.
+    /// The operation.
     pub(crate) opcode: Opcode<'a>,
-    /// Over what.
+    /// The data.
     pub(crate) data: Data<P, B>,
-    /// The first bytes of a frame, if the device wants them apart.
+    /// The first bytes of a frame, if the device needs them separately.
     pub(crate) head: Option<FrameHead>,
 }
 
-/// Why a request is not put into a queue.
+/// Why a request cannot be put into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room for it now.
+    /// There is no room for it at the moment.
     Full,
-    /// More pieces or bytes than the queue was made for.
+    /// It has more pieces or bytes than the queue was created for.
     TooLarge,
-    /// The queue pair is not in a state in which it sends.
+    /// The queue pair is not in a state in which it can send.
     NotReady,
-    /// The queue is another process's, since a fork.
+    /// The queue belongs to the other process of a fork.
     Elsewhere,
     /// The queue's ring was lost in a resize.
     Lost,
-    /// The driver or the device has no such requests.
+    /// The driver or the device does not support such requests.
     Lacks,
-    /// There is no request that was begun.
+    /// No request was begun.
     NotBegun,
-    /// All requests of the device have a completion, or counters know of those alone that have one; and this one wants none.
+    /// The request is unsignaled, but on this device every request has a completion, or the counters see only requests that have one.
     Unsignaled,
 }

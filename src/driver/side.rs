@@ -1,11 +1,11 @@
-//! What others than the poller know of a completion queue.
+//! The parts of queues that others than the poller and the poster use.
 
 use std::sync::Arc;
 
 use super::{efa, mlx5, siw};
 use crate::kernel::error::{Error, Result};
 
-/// What queue pairs that take from a shared receive queue know of it.
+/// The part of a shared receive queue that the queue pairs need that receive from it.
 #[derive(Clone, Debug)]
 pub(crate) enum SrqSide {
     Rings,
@@ -13,7 +13,7 @@ pub(crate) enum SrqSide {
 }
 
 impl SrqSide {
-    /// What the queue pairs of mlx5 must know of it.
+    /// The part that queue pairs of mlx5 need.
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::Places>> {
         match self {
             Self::Mlx5(places) => Ok(places),
@@ -22,7 +22,8 @@ impl SrqSide {
     }
 }
 
-/// What queue pairs, and who asks for events, know of a completion queue: nothing that only the poller may touch.
+/// The part of a completion queue that its queue pairs use, and callers that request events. It contains nothing that only the poller may
+/// use.
 #[derive(Debug)]
 pub(crate) enum CqSide {
     Rings,
@@ -32,7 +33,7 @@ pub(crate) enum CqSide {
 }
 
 impl CqSide {
-    /// What the queue pairs of mlx5 must know of it.
+    /// The part that queue pairs of mlx5 need.
     pub(crate) fn mlx5(&self, op: &'static str) -> Result<&Arc<mlx5::CompletionSide>> {
         match self {
             Self::Mlx5(shared) => Ok(shared),
@@ -40,7 +41,7 @@ impl CqSide {
         }
     }
 
-    /// What those of efa must.
+    /// The part that queue pairs of efa need.
     pub(crate) fn efa(&self, op: &'static str) -> Result<&Arc<efa::CompletionSide>> {
         match self {
             Self::Efa(shared) => Ok(shared),
@@ -61,8 +62,8 @@ impl CqSide {
         }
     }
 
-    /// Asks the device for an event by a doorbell that every queue of its driver has; false of other drivers, and in a process that has not
-    /// made the queue.
+    /// Requests an event by a doorbell, for drivers whose queues all have one. False for other drivers, and in a process that did not
+    /// create the queue.
     #[inline(always)]
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let Self::Mlx5(shared) = self else { return false };

@@ -1,4 +1,4 @@
-//! By which ways the device reaches a memory region.
+//! The connections by which the device accesses a memory region.
 
 use nix::errno::Errno;
 use uverbs_abi::efa::ids::mr::{self, query};

@@ -56,8 +56,8 @@ impl FlowCore {
 
 impl Drop for FlowCore {
     fn drop(&mut self) {
-        // A flow that could not be destroyed goes on counting until the device file is closed. It is not
-        // tried again: that could run beside a read.
+        // A flow that could not be destroyed continues to count until the device file is closed. The destroy is not repeated, because
+        // that could run at the same time as a read.
         if self.object.is_live() && self.release().is_err() {
             self.object.abandon();
         }
@@ -104,7 +104,7 @@ impl RssQueuePair {
 }
 
 impl qp::QueuePairCore {
-    /// Puts a rule in force, with this queue pair as destination, which is of that type.
+    /// Puts a rule in force with this queue pair, which has type `type_`, as the destination.
     fn steer<K: RuleType>(self: &Arc<Self>, rule: &FlowRule<K>, type_: u8) -> Result<Flow> {
         rule.check()?;
         check_destination(self, rule)?;
@@ -126,7 +126,7 @@ impl qp::QueuePairCore {
         Ok(Flow(Arc::new(inner)))
     }
 
-    /// A rule that counts needs the handle of its counters, and their points unless the device has them already.
+    /// A rule that counts needs the handle of its counters, and their points unless the device already has them.
     fn send_rule<K: RuleType>(
         &self,
         context: &Context,
@@ -150,8 +150,8 @@ impl qp::QueuePairCore {
     }
 }
 
-/// Refuses a rule that gives packets to a queue pair that cannot have them: mlx5's driver names the receiver 0, which it has
-/// not made (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3), and that may be anybody's.
+/// Refuses a rule that delivers packets to a queue pair that cannot receive them: mlx5's driver would use receiver number 0, which it has
+/// not created and which may belong to anyone (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3).
 pub(crate) fn check_destination<K: RuleType>(qp: &qp::QueuePairCore, rule: &FlowRule<K>) -> Result<()> {
     if qp.can_receive() || !rule.needs_a_receiver() {
         return Ok(());
@@ -161,10 +161,10 @@ pub(crate) fn check_destination<K: RuleType>(qp: &qp::QueuePairCore, rule: &Flow
     Err(Error::refused("flow.create", Errno::EINVAL, hint))
 }
 
-/// Says what to do about a rule that was refused.
+/// Adds to the error of a refused rule what to do about it.
 ///
-/// The kernel looks at the port, at the queue pair and at the driver's limits in this order (ib_uverbs_ex_create_flow,
-/// uverbs_cmd.c; mlx5_ib_create_flow, fs.c; Linux 6.1).
+/// The kernel checks the port, the queue pair and the driver's limits in this order (ib_uverbs_ex_create_flow, uverbs_cmd.c;
+/// mlx5_ib_create_flow, fs.c; Linux 6.1).
 pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) -> Error {
     let ports = context.device().ports();
     let hint: Cow<'static, str> = match error.kind() {

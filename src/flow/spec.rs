@@ -21,14 +21,14 @@ pub trait InnerSpec: Spec {}
 pub(super) mod sealed {
     /// Writes a spec in the kernel's layout, its type with `flag` added, with `put`.
     pub trait Sealed {
-        /// What the builder checks for contradictions.
+        /// The layer for which the builder checks contradictions.
         const LAYER: Layer;
         /// The kernel's number for the header.
         const TYPE: u32;
 
         fn encode(&self, flag: u32, put: &mut dyn FnMut(&[u8]));
 
-        /// The Ethertype that the header asks for, if it names one in full.
+        /// The Ethertype that the header requires, if it names one in full.
         fn ether_type(&self) -> Option<u16> {
             None
         }
@@ -111,8 +111,8 @@ macro_rules! specs {
     };
 }
 
-/// Clears what the mask leaves out: mlx5 refuses a value with other bits (check_valid_spec, fs_core.c,
-/// Linux 6.1), though they mean nothing.
+/// Clears the bits outside the mask: mlx5 refuses a value with such bits (check_valid_spec, fs_core.c, Linux 6.1), although they have no
+/// effect.
 fn keep(val: &mut [u8], mask: &[u8]) {
     val.iter_mut().zip(mask).for_each(|(val, mask)| *val &= mask);
 }
@@ -190,7 +190,7 @@ macro_rules! fields {
     };
 }
 
-/// Stores a value as the field's own type does: as it is, or in network order.
+/// Stores a value unchanged. Other fields store it in network byte order.
 fn same<T>(value: T) -> T {
     value
 }
@@ -306,7 +306,7 @@ impl Mpls {
     }
 }
 
-/// Numbers of fewer bits than their type has.
+/// Numbers with fewer bits than their type.
 macro_rules! bounded {
     ($($(#[$doc:meta])* $name:ident, $bits:literal;)*) => {
         $(

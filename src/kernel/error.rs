@@ -105,29 +105,29 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// The kernel (or a device that answers as the kernel does) refused `op`.
+    /// The kernel, or a device in its place, refused `op`.
     pub(crate) fn kernel(op: &'static str, errno: Errno) -> Self {
         Self { kind: ErrorKind::of(errno), op, errno: Some(errno), hint: None }
     }
 
-    /// A call of the standard library failed; where no errno says why it is EIO.
+    /// A call of the standard library failed. If there is no errno, it is EIO.
     pub(crate) fn io(op: &'static str, error: &std::io::Error) -> Self {
         Self::kernel(op, error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))
     }
 
-    /// The kernel answered EIO to `op`, and yet the device is there.
+    /// The kernel returned EIO for `op`, although the device exists.
     pub(crate) fn device_failed(op: &'static str) -> Self {
         let hint = "the device is there, but its firmware or driver failed; the kernel's log may say how";
         Self { kind: ErrorKind::Other, ..Self::refused(op, Errno::EIO, hint) }
     }
 
-    /// `op` finds that the device is not there any more.
+    /// `op` found that the device was removed.
     pub(crate) fn device_gone(op: &'static str) -> Self {
         let hint = "the device has gone away, or has another name or index now: look for it again";
         Self { kind: ErrorKind::Disassociated, ..Self::refused(op, Errno::ENODEV, hint) }
     }
 
-    /// The crate refused `op` before any command was sent, with the errno the kernel would give.
+    /// The crate refused `op` before any command was sent, with the errno that the kernel would return.
     pub(crate) fn refused(op: &'static str, errno: Errno, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::kernel(op, errno).hinted(hint)
     }
@@ -137,7 +137,7 @@ impl Error {
         Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
     }
 
-    /// An empty vector with room for `count`; [`Exhausted`](ErrorKind::Exhausted) when there is no memory.
+    /// An empty vector with room for `count`; [`Exhausted`](ErrorKind::Exhausted) if there is not enough memory.
     pub(crate) fn room<T>(op: &'static str, count: usize) -> Result<Vec<T>> {
         let mut room = Vec::new();
         match room.try_reserve_exact(count) {
@@ -146,23 +146,23 @@ impl Error {
         }
     }
 
-    /// What `op` waited for will not come: an operation has failed.
+    /// The wait of `op` cannot succeed, because an operation has failed.
     pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
     }
 
-    /// The same error with a hint; an earlier hint stays.
+    /// The same error with a hint, unless it already has one.
     pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// The same error as one of something that is not there, with a hint.
+    /// The same error with the kind "not found" and a hint.
     pub(crate) fn not_found(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::NotFound, ..self }.hinted(hint)
     }
 
-    /// The same error as one of something that the device does not do, with a hint.
+    /// The same error with the kind "unsupported" and a hint.
     pub(crate) fn unsupported(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
     }

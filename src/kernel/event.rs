@@ -1,4 +1,4 @@
-//! Event files: each read gives one record of a fixed size.
+//! Event files: each read returns one record of fixed size.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::kernel::error::{Error, Result};
 
-/// Makes reads of `fd`, which was just made by the kernel and so has no other flag, return at once.
+/// Makes reads of `fd` non-blocking. The kernel has just created the file, so it has no other flags.
 pub(crate) fn set_nonblocking(op: &'static str, fd: &OwnedFd) -> Result<()> {
     fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(|errno| Error::kernel(op, errno))?;
     Ok(())
 }
 
-/// An event file. The kernel makes it one whose reads wait; it stays so until the first read here, so that who never reads,
-/// or reads by itself as programs in C do, pays nothing for it.
+/// An event file. The kernel creates it with blocking reads. It is made non-blocking at the first read here, so that programs that never
+/// read, or that read by themselves as C programs do, do not pay for it.
 #[derive(Debug)]
 pub(crate) struct EventFile {
     fd: OwnedFd,
@@ -26,14 +26,14 @@ pub(crate) struct EventFile {
 }
 
 impl EventFile {
-    /// Of a file that the kernel has just made.
+    /// For a file that the kernel has just created.
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self { fd, is_nonblocking: AtomicBool::new(false) }
     }
 
-    /// Reads one record, or none when none is waiting.
+    /// Reads one record; `None` if there is none.
     pub(crate) fn read<T: FromBytes + IntoBytes>(&self, op: &'static str) -> Result<Option<T>> {
-        // Threads that come here together set it each; so does a child of `fork`, which has the file in common with its parent.
+        // If several threads arrive here together, each sets the flag. A child of `fork` does too; it shares the file with its parent.
         if !self.is_nonblocking.load(Ordering::Relaxed) {
             set_nonblocking(op, &self.fd)?;
             self.is_nonblocking.store(true, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl EventFile {
         let mut record = T::new_zeroed();
         match nix::unistd::read(&self.fd, record.as_mut_bytes()) {
             Ok(len) if len == size_of::<T>() => Ok(Some(record)),
-            // End of file: the device has gone, and the events with it. The kernel's files say EIO.
+            // End of file: the device was removed, and its events too. The kernel's files return EIO.
             Ok(0) => Err(Error::kernel(op, Errno::EIO)),
             Ok(_) => Err(Error::malformed(op, "a record cut short")),
             Err(Errno::EAGAIN | Errno::EINTR) => Ok(None),
@@ -56,15 +56,14 @@ impl AsFd for EventFile {
     }
 }
 
-/// Waits until `fd` can be read, or `timeout` is over (none: for ever). True when it can be read.
+/// Waits until `fd` can be read, or until `timeout` (`None`: for ever). True if it can be read.
 pub(crate) fn wait(op: &'static str, fd: &impl AsFd, timeout: Option<Duration>) -> Result<bool> {
     wait_any(op, &[fd.as_fd()], timeout)
 }
 
-/// Waits until one of these can be read, or `timeout` is over (none: for ever). True when one can be read; false also
-/// when a signal came.
+/// Waits until one of these can be read, or until `timeout` (`None`: for ever). True if one can be read; false also if a signal arrived.
 pub(crate) fn wait_any(op: &'static str, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
-    // In whole milliseconds, and never less than was asked for.
+    // In whole milliseconds, rounded up.
     let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
         i32::try_from(millis)

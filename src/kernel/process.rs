@@ -1,23 +1,24 @@
-//! The process that something belongs to, and not a child that `fork` made of it.
+//! Identifies the process that owns something, to distinguish it from a child that `fork` created.
 //!
-//! A child has copies of everything: of the device file and the shared rings, of handles, and of locks that were held by threads
-//! that it does not have. What it did with them it would do to its parent, or wait for ever. So everything that has such a
-//! thing has an [`Origin`], which is asked first.
+//! A child has copies of everything: of the device file and the shared rings, of handles, and of locks that may be held by
+//! threads which do not exist in the child. If the child used them, it would change the parent's objects or wait for ever.
+//! Everything that has such a thing therefore has an [`Origin`], which is checked first.
 //!
-//! A process has one page that the kernel wipes in a child (`MADV_WIPEONFORK`, also in a child of the child), with a one
-//! in it. What belongs to the process looks at that word: it is zero in a child. A child that makes something of its own has
-//! another page, so that what was its parent's stays that. The locks in here are each process's own, so that no child finds
-//! one held, and there is no system call after the first.
+//! A process has one page that the kernel clears in a child (`MADV_WIPEONFORK`, also in a child of the child). Its first word is
+//! one. What belongs to the process refers to that word, which is zero in a child. A child that creates objects of its own gets
+//! another page, so that the parent's objects still have another owner. The locks in this file are separate for each process, so
+//! that no child finds one held. After the first use there is no system call.
 //!
 //! # Safety
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
-//!   address gets out of this file only as a reference to its first word, an `AtomicU32`, for which it is aligned and of which
-//!   zero is a value; or, of a page that was leaked, to any of its words. Nobody touches it otherwise. The reference lives as long as the
-//!   page does, for ever if that was leaked.
-//! - What [`HERE`] leads to is the beginning of a leaked page, by a pointer to all of it.
-//! - The pointers in statics are null or to words that live for ever, and those in an [`Owner`] and a [`Holder`] never null.
-//! - The pointer in a [`Local`] is null or that of a box which is freed with it; in a child, after its copy of an older one, which
-//!   stays allocated. Only what is `Send` gets into one, since all threads share it.
+//!   address leaves this file only as a reference to its first word, an `AtomicU32`, for which the page is aligned and of which
+//!   zero is a valid value; or, if the page was leaked, to any of its words. Nothing accesses it otherwise. The reference lives
+//!   as long as the page does, for ever if that was leaked.
+//! - [`HERE`] is null or points to the beginning of a leaked page, and is derived from a pointer to all of it.
+//! - The pointers in statics are null or point to words that live for ever. Those in an [`Owner`] and a [`Holder`] are never
+//!   null.
+//! - The pointer in a [`Local`] is null or that of a box which is freed with it. In a child it is that of a box made there, and
+//!   the copy of the parent's box stays allocated. Only `Send` values are put into a box, because all threads share it.
 //! - `MADV_WIPEONFORK` changes nothing in this process; in a child the word reads zero, a value like any other.
 
 #![allow(unsafe_code)]
@@ -35,16 +36,16 @@ use crate::kernel::error::{Error, Result};
 const PAGE: usize = 4096;
 const WORDS_OF_PAGE: usize = PAGE / size_of::<AtomicU32>();
 
-/// The word of this process, on its page. That of the parent, in a child that has none yet.
+/// The word of this process, on its page. In a child that has no page yet, the word of the parent.
 static HERE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Of the threads of this process one at a time takes an [`Owner`].
+/// Ensures that one thread of this process at a time takes an [`Owner`].
 static TAKES: Local<()> = Local::new(|()| ());
 
-/// The word of no process.
+/// The word that belongs to no process.
 static NOWHERE: AtomicU32 = AtomicU32::new(0);
 
-/// A process. Its word is zero in every other.
+/// A process. Its word is zero in every other process.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct Origin(&'static AtomicU32);
@@ -63,7 +64,7 @@ impl Origin {
             let page = Page::wiped()?;
             page.word().store(1, Ordering::Relaxed);
             let first = page.0.as_ptr();
-            // Of threads that come here together one goes on with its page; the others drop theirs.
+            // If several threads arrive here together, one keeps its page and the others drop theirs.
             if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 return Ok(Self(&page.leak()[0]));
             }
@@ -76,22 +77,22 @@ impl Origin {
         Self::new().unwrap_or(Self(&NOWHERE))
     }
 
-    /// Whether this process is meant.
+    /// Whether this is the current process.
     #[inline]
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub fn is_here(self) -> bool {
-        // No order is needed: the page of a child is zero from its first moment on.
+        // No order is needed: the page of a child is zero from the start.
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// Asks whether this process is meant, for whoever asks no more in the same call.
+    /// Checks whether this is the current process, for callers that check only once per call.
     #[inline(always)]
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub fn ask(self) -> Option<Here> {
         self.is_here().then_some(Here(self.0))
     }
 
-    /// Whether this is what was asked.
+    /// Whether `here` is the answer of this origin.
     #[inline(always)]
     pub(crate) fn is(self, here: Here) -> bool {
         std::ptr::eq(self.0, here.0)
@@ -104,32 +105,32 @@ impl Origin {
     }
 }
 
-/// The answer of an [`Origin`] that is this process. It is good for the call in which it was asked for: after a fork it would be
-/// wrong.
+/// The answer of an [`Origin`] that is the current process. It is valid during the call in which it was obtained; after a fork it
+/// would be wrong.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct Here(&'static AtomicU32);
 
-/// The process that holds something over more than one call; none at first.
+/// The process that holds something for longer than one call; none at first.
 #[cfg(feature = "raw")]
 #[derive(Debug)]
 pub struct Holder(AtomicPtr<AtomicU32>);
 
 #[cfg(feature = "raw")]
 impl Holder {
-    /// Of what nobody holds.
+    /// A holder for something that is not held.
     #[allow(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self(AtomicPtr::new(std::ptr::from_ref(&NOWHERE).cast_mut()))
     }
 
-    /// From now on that process holds it.
+    /// From now on, this process holds it.
     #[inline(always)]
     pub fn hold(&self, origin: Origin) {
         self.0.store(std::ptr::from_ref(origin.0).cast_mut(), Ordering::Relaxed);
     }
 
-    /// From now on nobody does.
+    /// From now on, no process holds it.
     #[inline(always)]
     pub fn release(&self) {
         self.0.store(std::ptr::from_ref(&NOWHERE).cast_mut(), Ordering::Relaxed);
@@ -138,13 +139,13 @@ impl Holder {
     /// Whether this process holds it.
     #[inline(always)]
     pub fn ask(&self) -> Option<Here> {
-        // No order is needed: it is for the thread that called `hold`, and for a child, which has its own copy.
-        // SAFETY: never null, and to a word that lives for ever.
+        // No order is needed: the value is read by the thread that called `hold`, and by a child, which has its own copy. SAFETY:
+        // never null, and to a word that lives for ever.
         Origin(unsafe { &*self.0.load(Ordering::Relaxed) }).ask()
     }
 }
 
-/// The error of what belongs to the process on the other side of a fork.
+/// The error for something that belongs to the other process of a fork.
 #[cold]
 #[inline(never)]
 pub(crate) fn elsewhere(op: &'static str) -> Error {
@@ -152,8 +153,8 @@ pub(crate) fn elsewhere(op: &'static str) -> Error {
     Error::refused(op, Errno::EIO, hint)
 }
 
-/// A word that is all ones as long as a short way is open: zero in another process, and once it was closed. So that who goes the
-/// short way asks both with one look.
+/// A word that is all ones as long as a short code path may be taken. It is zero in another process, and after the gate was
+/// closed, so that one read checks both.
 #[derive(Debug)]
 pub(crate) struct Gate(Passage);
 
@@ -161,12 +162,12 @@ pub(crate) struct Gate(Passage);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passage(&'static AtomicU32);
 
-/// Words of this process, for gates.
+/// The words of this process that gates use.
 #[derive(Debug, Default)]
 struct Words {
-    /// Which nobody has.
+    /// Words that no gate uses.
     free: Vec<&'static AtomicU32>,
-    /// Whether those of the process's own page were given out.
+    /// Whether the words of the process's own page were already distributed.
     has_begun: bool,
 }
 
@@ -180,7 +181,7 @@ impl Words {
     }
 }
 
-/// The page of this process but for its first word; none without memory for it.
+/// The page of this process without its first word; `None` if there is no memory for it.
 fn rest_of_page() -> Option<&'static [AtomicU32]> {
     let here = Origin::new().ok()?;
     let page = HERE.load(Ordering::Acquire);
@@ -194,7 +195,7 @@ fn rest_of_page() -> Option<&'static [AtomicU32]> {
 static WORDS: Local<Words> = Local::new(|_| Words::default());
 
 impl Gate {
-    /// One that is open; closed when there is no memory for its word.
+    /// An open gate. It is closed if there is no memory for its word.
     pub(crate) fn open() -> Self {
         let word = WORDS.lock().take().unwrap_or(&NOWHERE);
         if !std::ptr::eq(word, &NOWHERE) {
@@ -203,7 +204,7 @@ impl Gate {
         Self(Passage(word))
     }
 
-    /// Closes it. What was done before is seen by who finds it closed.
+    /// Closes the gate. Code that finds it closed sees everything that happened before.
     pub(crate) fn close(&self) {
         self.0.0.store(0, Ordering::Release);
     }
@@ -215,7 +216,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // In a child the word is one of its own by now, like any of another page.
+        // In a child, this is a word of another page, which is cleared and may be used like any other.
         self.close();
         if !std::ptr::eq(self.0.0, &NOWHERE) {
             WORDS.lock().free.push(self.0.0);
@@ -225,7 +226,7 @@ impl Drop for Gate {
 
 #[cfg(any(feature = "raw", test))]
 impl Default for Passage {
-    /// One that is closed.
+    /// A closed gate.
     fn default() -> Self {
         Self(&NOWHERE)
     }
@@ -244,19 +245,19 @@ impl Passage {
     }
 }
 
-/// Who has something that several processes could have, since they are a process and its children: nobody at first, and then the one
-/// that takes it, for ever.
+/// The owner of something that several processes could own, a process and its children. At first there is none; the first process
+/// to take it owns it for ever.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    /// The word of the process that has it, if this process knows.
+    /// The word of the owner, if this process knows it.
     here: AtomicPtr<AtomicU32>,
-    /// Whether a process has it: a word that all of them share.
+    /// Whether there is an owner: a word that all of these processes share.
     is_taken: Page,
     maker: Origin,
 }
 
 impl Owner {
-    /// Of what nobody has yet.
+    /// Without an owner.
     ///
     /// # Errors
     /// `ENOMEM` when there is no memory.
@@ -266,26 +267,26 @@ impl Owner {
         Ok(Self { here: nobody, is_taken: Page::shared()?, maker })
     }
 
-    /// The process that has it; none if this is another.
+    /// The owner; none if it is another process.
     #[inline]
     pub(crate) fn origin(&self) -> Origin {
-        // No order is needed: whoever has an object that was made after this changed has seen the change.
+        // No order is needed: an object that was created after this changed can be reached only by code that has seen the change.
         // SAFETY: never null, and to a word that lives for ever.
         Origin(unsafe { &*self.here.load(Ordering::Relaxed) })
     }
 
-    /// Whether this process has it.
+    /// Whether this process is the owner.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.origin().is_here()
     }
 
-    /// Whether this process made it.
+    /// Whether this process created the [`Owner`].
     pub(crate) fn is_made_here(&self) -> bool {
         self.maker.is_here()
     }
 
-    /// Takes it, if nobody has it; whether this process has it now.
+    /// Takes it if there is no owner. Returns whether this process is now the owner.
     #[inline]
     pub(crate) fn take(&self) -> bool {
         self.is_here() || self.take_first()
@@ -295,8 +296,8 @@ impl Owner {
     #[inline(never)]
     fn take_first(&self) -> bool {
         let Ok(here) = Origin::new() else { return false };
-        // Another thread of this process may just be taking it. A child that is made meanwhile has its own lock, and finds it
-        // taken or not.
+        // Another thread of this process may be taking it at the moment. A child that is created meanwhile has its own lock, and
+        // finds it taken or not taken.
         let _turn = TAKES.lock();
         if self.is_here() {
             return true;
@@ -308,16 +309,16 @@ impl Owner {
         taken
     }
 
-    /// Whether no other process has it.
+    /// Whether no other process is the owner.
     pub(crate) fn is_free_or_here(&self) -> bool {
         self.is_here() || self.is_taken.word().load(Ordering::Acquire) == 0 || self.take_first()
     }
 }
 
-/// A value with a lock, one for each process. A child of `fork` goes on with what it inherits from its parent's, or with
-/// nothing if a thread had the lock at the fork.
+/// A value with a lock, separate for each process. A child of `fork` starts with what it inherits from its parent's value, or
+/// with nothing if a thread held the lock at the fork.
 ///
-/// All threads of a process reach its value, so only what may go from one thread to another can be in it:
+/// All threads of a process share the value, so it can only contain what may be sent from one thread to another:
 ///
 #[cfg_attr(feature = "raw", doc = "```")]
 #[cfg_attr(not(feature = "raw"), doc = "```text")]
@@ -333,26 +334,26 @@ impl Owner {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct Local<T> {
-    /// None yet, or a box that only a drop of this frees.
+    /// Null, or a box that only the drop of this value frees.
     place: AtomicPtr<(Origin, Mutex<T>)>,
     inherit: fn(&T) -> T,
 }
 
 impl<T: Default + Send> Local<T> {
-    /// Of the default, with what a child makes of its parent's.
+    /// With the default value. `inherit` derives the value of a child from its parent's.
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub const fn new(inherit: fn(&T) -> T) -> Self {
         Self { place: AtomicPtr::new(std::ptr::null_mut()), inherit }
     }
 
-    /// This process's.
+    /// Locks the value of this process.
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         loop {
             let known = self.place.load(Ordering::Acquire);
             // SAFETY: null, or a box that lives as long as `self`.
             let known_place = unsafe { known.as_ref() };
-            // Where there is no memory for a page the process goes on with what there is.
+            // If there is no memory for a page, the process continues with what it has.
             let here = Origin::new();
             match known_place {
                 Some((origin, value)) if origin.is_here() || here.is_err() => {
@@ -381,14 +382,14 @@ impl<T> Drop for Local<T> {
     }
 }
 
-/// What one of the pointers of this file leads to.
+/// The word to which one of the pointers in this file points.
 #[inline]
 fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
     // SAFETY: null, or a word that lives for ever.
     unsafe { pointer.as_ref() }
 }
 
-/// A page with one word.
+/// A page of which the first word is used.
 #[derive(Debug)]
 struct Page(NonNull<AtomicU32>);
 
@@ -398,12 +399,12 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// Which a process has in common with its children.
+    /// A page that a process shares with its children.
     fn shared() -> Result<Self, Errno> {
         Self::map(libc::MAP_SHARED)
     }
 
-    /// Of which a child has another one, with zero in it.
+    /// A page that the kernel clears in a child.
     fn wiped() -> Result<Self, Errno> {
         let page = Self::map(libc::MAP_PRIVATE)?;
         if !cfg!(miri) {
@@ -431,7 +432,7 @@ impl Page {
         unsafe { self.0.as_ref() }
     }
 
-    /// Never unmaps it, and gives all its words.
+    /// Leaks the page, and returns all its words.
     fn leak(self) -> &'static [AtomicU32; WORDS_OF_PAGE] {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: the page, which is not unmapped any more.

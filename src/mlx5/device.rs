@@ -1,4 +1,4 @@
-//! What the device tells beyond the limits that all devices have.
+//! Properties that the device reports in addition to the limits of all devices.
 
 use uverbs_abi::mlx5::QueryDeviceResp;
 use zerocopy::{FromZeros, IntoBytes};

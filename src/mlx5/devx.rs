@@ -1,8 +1,8 @@
 //! DEVX: commands to the firmware, which the kernel passes on.
 //!
-//! The kernel looks at the opcode and at which object is meant, fills in the user context, and copies the rest as it is
-//! (devx.c, Linux 6.1). It reads the object's number where that kind of command has it, also of a command too short to
-//! have one: so commands are sent in full, by types that have their length.
+//! The kernel reads the opcode and the object of a command, fills in the user context, and copies the rest unchanged (devx.c, Linux 6.1).
+//! It reads the object's number at the place for that kind of command, even if the command is too short to contain it. Commands are
+//! therefore sent in full, by types with the full length.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -19,10 +19,10 @@ use crate::device::object::{Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
-/// Bytes before what was asked for in an answer.
+/// Size in bytes of the head of an answer, before the requested data.
 pub(super) const HEAD: usize = size_of::<CmdOut>();
 
-/// What a command to the firmware has made.
+/// An object that a command to the firmware has created.
 const OBJECT: Kind = Kind::OfDriver("devx.destroy", devx_obj::OBJECT, devx_obj::method::DESTROY);
 
 /// One kind of the device's capabilities.
@@ -41,7 +41,7 @@ pub(super) fn capabilities(context: &Context, op: &'static str, kind: u16) -> Re
     Ok(answer)
 }
 
-/// Allocates counters: the object, and the firmware's number of the first.
+/// Allocates counters. Returns the object, and the firmware's number of the first counter.
 pub(super) fn alloc_counters(
     context: &Context,
     op: &'static str,
@@ -57,7 +57,7 @@ pub(super) fn alloc_counters(
     Ok((Object::new(context, OBJECT, handle), answer.flow_counter_id.get()))
 }
 
-/// Reads counters of `object`; the answer is a [`CmdOut`] and the counters.
+/// Reads counters of `object`. The answer is a [`CmdOut`] followed by the counters.
 #[inline]
 pub(super) fn query(
     object: &Object,
@@ -72,7 +72,7 @@ pub(super) fn query(
     judge(op, sent, answer)
 }
 
-/// Begins to read counters of `object`: the answer, of `len` bytes behind `number`, comes by the file `answers`.
+/// Begins to read counters of `object`. The answer, of `len` bytes after `number`, arrives in the file `answers`.
 pub(super) fn start_query(
     object: &Object,
     op: &'static str,
@@ -91,7 +91,7 @@ pub(super) fn start_query(
     object.context().invoke(&mut command).map_err(|error| of_function(op, error))
 }
 
-/// Makes a file that answers come by.
+/// Creates a file in which answers arrive.
 pub(super) fn answers(context: &Context, op: &'static str) -> Result<OwnedFd> {
     let mut command = Command::new(op, devx_async_cmd_fd::OBJECT, devx_async_cmd_fd::method::ALLOC);
     command.new_fd(devx_async_cmd_fd::alloc::HANDLE);
@@ -99,7 +99,7 @@ pub(super) fn answers(context: &Context, op: &'static str) -> Result<OwnedFd> {
     command.take_fd()
 }
 
-/// What became of a command: the kernel says EREMOTEIO when the firmware refused it, and the answer says why.
+/// The result of a command: the kernel returns EREMOTEIO if the firmware refused it, and the answer contains the reason.
 pub(super) fn judge(op: &'static str, sent: Result<()>, answer: &[u8]) -> Result<()> {
     let head = CmdOut::read_from_prefix(answer).map_or_else(|_| CmdOut::new_zeroed(), |(head, _)| head);
     match sent {
@@ -111,13 +111,13 @@ pub(super) fn judge(op: &'static str, sent: Result<()>, answer: &[u8]) -> Result
     }
 }
 
-/// The device is on its way out when the driver no longer talks to the firmware (cmd_exec, cmd.c, Linux 6.1).
+/// The device is being removed if the driver does not send commands to the firmware any more (cmd_exec, cmd.c, Linux 6.1).
 fn of_function(op: &'static str, error: Error) -> Error {
     if error.errno() == Some(Errno::ENXIO as i32) { Error::kernel(op, Errno::EIO) } else { error }
 }
 
-/// A status of the firmware, with the errno that the kernel makes of it elsewhere (cmd_status_to_err, cmd.c, Linux 6.1).
-/// Only EIO, which means that the device has gone, stays what the kernel says here.
+/// The error for a status of the firmware, with the errno that the kernel uses for it elsewhere (cmd_status_to_err, cmd.c, Linux 6.1).
+/// The exception is EIO, which would mean that the device was removed: the kernel's errno is kept then.
 #[cold]
 fn refusal(op: &'static str, head: &CmdOut) -> Error {
     let (errno, words) = match head.status {
@@ -158,7 +158,7 @@ mod tests {
             error.to_string(),
             "pool.read: invalid input (EINVAL): the firmware refused it: bad resource (status 0x5, syndrome 0xabc)"
         );
-        // A status that came with success is one all the same.
+        // A status in an answer counts even if the command succeeded.
         assert_eq!(judge("pool.read", Ok(()), &answer(8, 0)).unwrap_err().kind(), ErrorKind::Exhausted);
         assert_eq!(judge("pool.read", Ok(()), &answer(0, 0)), Ok(()));
         for (status, kind) in [(1, ErrorKind::Other), (2, ErrorKind::Unsupported), (6, ErrorKind::Busy)] {

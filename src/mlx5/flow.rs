@@ -15,7 +15,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::qp::{self, QueuePair, RawPacket, RssQueuePair};
 
-/// Which parts of a packet a flow looks at.
+/// The parts of a packet that a flow matches.
 const MATCHER: Kind =
     Kind::OfDriver("flow_matcher.destroy", flow_matcher::OBJECT, flow_matcher::method::DESTROY);
 
@@ -55,7 +55,7 @@ mod sealed {
 #[derive(Debug)]
 pub struct PoolFlow {
     flow: Object,
-    /// Behind the flow, which uses it.
+    /// After the flow, which uses it.
     _matcher: Object,
     counter: PoolCounter,
     _qp: Arc<qp::QueuePairCore>,
@@ -112,7 +112,7 @@ impl PoolCounter {
             command.input(TAG, tag);
         }
         if found.drop {
-            // Packets that are dropped go nowhere (get_dests, fs.c).
+            // Packets that are dropped have no destination (get_dests, fs.c).
             command.flags(FLAGS, create_flow_flags::DROP);
         } else {
             command.handle(DEST_QP, qp.object().id());
@@ -129,7 +129,7 @@ fn create_matcher(context: &Context, op: &'static str, found: &Match, priority: 
     command
         .new_handle(HANDLE)
         .input(MATCH_MASK, &found.mask)
-        // The attribute's element number, left at zero, says that it is a normal flow with this priority.
+        // The attribute's element number, zero here, means a normal flow with this priority.
         .input(FLOW_TYPE, &priority)
         .input(MATCH_CRITERIA, &criteria);
     context.invoke(&mut command)?;
@@ -153,7 +153,7 @@ impl PoolFlow {
 
 impl Drop for PoolFlow {
     fn drop(&mut self) {
-        // A flow that could not be destroyed goes on counting until the device file is closed.
+        // A flow that could not be destroyed continues to count until the device file is closed.
         if self.flow.release().is_err() {
             self.flow.abandon();
             self.counter.lose();

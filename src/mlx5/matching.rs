@@ -1,7 +1,7 @@
-//! A rule in the device's layout.
+//! Converts a rule to the device's layout.
 //!
-//! As the kernel lays it out for an ordinary flow (parse_flow_attr, fs.c, Linux 6.1), so that a rule matches the same
-//! packets whichever way it is put in force.
+//! The layout is that of the kernel for an ordinary flow (parse_flow_attr, fs.c, Linux 6.1), so that a rule matches the same packets in
+//! both cases.
 
 use nix::errno::Errno;
 use uverbs_abi::flow::{
@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::flow::FlowRule;
 use crate::kernel::error::{Error, Result};
 
-/// How the device tells IPv4 from IPv6: by the version, or by the Ethertype.
+/// How the device distinguishes IPv4 and IPv6: by the version, or by the Ethertype.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
     outer_ip_version: bool,
@@ -25,14 +25,14 @@ pub(super) struct Features {
 }
 
 impl Features {
-    /// By the device's capabilities of flow tables.
+    /// From the device's capabilities for flow tables.
     pub(super) fn new(flow_table: &[u8]) -> Self {
         let has = |byte: usize| flow_table.get(byte).is_some_and(|bits| bits & CAP_IP_VERSION != 0);
         Self { outer_ip_version: has(CAP_OUTER_IP_VERSION), inner_ip_version: has(CAP_INNER_IP_VERSION) }
     }
 }
 
-/// What a rule matches, and what it does besides counting.
+/// What a rule matches, and its actions except counting.
 #[derive(Debug)]
 pub(super) struct Match {
     pub(super) mask: FteMatchParam,
@@ -51,8 +51,8 @@ fn unsupported(hint: &'static str) -> Error {
 
 impl Match {
     /// # Errors
-    /// `Unsupported` for what has no place in the layout or no meaning for such a flow; `InvalidInput` for a rule that
-    /// contradicts itself.
+    /// `Unsupported` if something has no place in the layout or no meaning for such a flow; `InvalidInput` for a rule that contradicts
+    /// itself.
     pub(super) fn new(rule: &FlowRule, features: Features) -> Result<Self> {
         rule.check()?;
         if rule.counters().is_some() {
@@ -82,7 +82,7 @@ impl Match {
         Ok(this)
     }
 
-    /// Which parts of the mask are used.
+    /// The parts of the mask that are used.
     pub(super) fn criteria(&self) -> u8 {
         let bit = |bytes: &[u8], bit| if bytes.iter().any(|byte| *byte != 0) { bit } else { 0 };
         let FteMatchParam { outer, misc, inner } = &self.mask;
@@ -134,7 +134,7 @@ impl Match {
         Ok(())
     }
 
-    /// The headers of value and mask, each with what it is filled from.
+    /// The headers of value and mask, each with the filter that fills it.
     fn sides<'a, T>(
         &mut self,
         inner: bool,
@@ -202,7 +202,7 @@ impl Match {
         }
     }
 
-    /// Asks for a protocol behind IP: what was asked for before has to be the same.
+    /// Requires a protocol after IP: it must be the same as one that was required before.
     fn proto(&mut self, inner: bool, value: u8, mask: u8) -> Result<()> {
         let [(to_value, _), (to_mask, _)] = self.sides(inner, [&(), &()]);
         if mask != 0
@@ -238,7 +238,7 @@ mod tests {
     const NEW: Features = Features { outer_ip_version: true, inner_ip_version: true };
     const OLD: Features = Features { outer_ip_version: false, inner_ip_version: false };
 
-    /// Bytes that are not zero, by their offset.
+    /// The bytes that are not zero, by their offset.
     fn bytes(param: &FteMatchParam) -> Vec<(usize, u8)> {
         param.as_bytes().iter().copied().enumerate().filter(|(_, byte)| *byte != 0).collect()
     }
@@ -282,7 +282,7 @@ mod tests {
         let found = Match::new(&rule, OLD).unwrap();
         assert_eq!(bytes(&found.value), [(6, 0x86), (7, 0xdd), (63, 1)]);
         assert_eq!(Match::new(&rule, NEW).unwrap().value.outer.tags, IP_VERSION_6);
-        // An Ethernet header behind it does not take that away.
+        // An Ethernet header after it does not change that.
         let rule = FlowRule::normal(1).ipv4(Ipv4::any()).eth(Eth::any().dst([2; 6]));
         assert_eq!(Match::new(&rule, OLD).unwrap().value.outer.ethertype.get(), 0x0800);
     }

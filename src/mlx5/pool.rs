@@ -1,4 +1,4 @@
-//! The pool: which counters are given out.
+//! The pool: which of its counters are in use.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,8 +33,7 @@ pub(super) struct PoolCore {
     pub(super) row: Arc<Row>,
     pub(super) features: Features,
     pub(super) snapshots: Snapshots,
-    /// Those that nobody has; the one that has been free longest is given out first, since counts of its last flow
-    /// may come late.
+    /// The free ones. The one that has been free longest is used first, because counts of its last flow may arrive late.
     free: Mutex<VecDeque<u32>>,
 }
 
@@ -120,7 +119,7 @@ impl CounterPool {
                 "all counters of the pool are taken: drop one, or create another pool",
             ));
         };
-        // Given back by its drop if the read fails.
+        // The drop gives it back if the read fails.
         let taken = Taken { pool: self.0.clone(), index, is_lost: AtomicBool::new(false) };
         let base = taken.pool.row.read_one(op, index)?;
         Ok(PoolCounter(Arc::new(Slot { taken, base })))
@@ -148,7 +147,7 @@ impl CounterPool {
     /// [`Busy`](crate::ErrorKind::Busy) while a clone, a counter, a flow or a reader exists.
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let released = Arc::get_mut(&mut self.0).and_then(|inner| {
-            // They may read the row.
+            // Snapshots may read the row.
             inner.snapshots.end();
             Some(Arc::get_mut(&mut inner.row)?.object.release())
         });
@@ -158,7 +157,7 @@ impl CounterPool {
 }
 
 impl PoolCore {
-    /// None in a child of `fork`, which must not wait for the lock.
+    /// `None` in a child of `fork`, which must not wait for the lock.
     fn free(&self) -> Option<MutexGuard<'_, VecDeque<u32>>> {
         let is_here = self.row.object.context().is_here();
         is_here.then(|| self.free.lock().unwrap_or_else(PoisonError::into_inner))
@@ -178,12 +177,12 @@ struct Slot {
     base: Totals,
 }
 
-/// A number that nobody else has.
+/// The number of a counter, with exclusive use.
 #[derive(Debug)]
 struct Taken {
     pool: Arc<PoolCore>,
     index: u32,
-    /// A flow that could not be destroyed goes on counting into it.
+    /// A flow that could not be destroyed continues to count into it.
     is_lost: AtomicBool,
 }
 
@@ -208,13 +207,13 @@ impl PoolCounter {
         &self.0.taken.pool
     }
 
-    /// What was counted since it was taken, if the device says `now`.
+    /// The counts since it was taken, if the device reports `now`.
     #[inline]
     pub(super) fn since(&self, now: Totals) -> Totals {
         now.since(self.0.base)
     }
 
-    /// Never gives it out again.
+    /// Never uses it again.
     pub(super) fn lose(&self) {
         self.0.taken.is_lost.store(true, Ordering::Relaxed);
     }

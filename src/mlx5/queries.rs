@@ -29,7 +29,7 @@ pub struct PoolQueries {
     answers: OwnedFd,
     pool: Arc<PoolCore>,
     request: QueryFlowCounterIn,
-    /// The last answer, behind its number.
+    /// The last answer, after its number.
     answer: Box<[u8]>,
     started: u64,
 }
@@ -77,14 +77,14 @@ impl PoolQueries {
         }
     }
 
-    /// Takes the next answer, and says its number.
+    /// Takes the next answer, and returns its number.
     pub(super) fn take(&mut self) -> Result<Option<u64>> {
         self.pool.row.object.context().check_origin(OP)?;
         let mut is_ready = false;
         let len = loop {
             match nix::unistd::read(&self.answers, &mut self.answer) {
                 Ok(len) => break len,
-                // Nothing to read where there is something: the device has gone (devx_async_cmd_event_read and
+                // If there is nothing to read although the file is readable, the device was removed (devx_async_cmd_event_read and
                 // devx_async_cmd_event_poll, devx.c, Linux 6.1).
                 Err(Errno::EAGAIN) if is_ready => return Err(Error::kernel(OP, Errno::EIO)),
                 Err(Errno::EAGAIN) => is_ready = self.wait(Some(Duration::ZERO))?,
@@ -101,7 +101,7 @@ impl PoolQueries {
         Ok(Some(head.wr_id))
     }
 
-    /// What is in the answer that was taken last.
+    /// The values in the last answer.
     pub(super) fn values(&mut self) -> Result<Values<'_>> {
         let row = &self.pool.row;
         let answer = self.answer.get_mut(NUMBER..).unwrap_or_default();
@@ -124,7 +124,7 @@ impl PoolQueries {
 }
 
 impl AsFd for PoolQueries {
-    /// The file of answers, readable when [`PoolQueries::try_next`] has one.
+    /// The file of answers. It is readable when [`PoolQueries::try_next`] has one.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.answers.as_fd()
     }

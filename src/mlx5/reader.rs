@@ -19,7 +19,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What came after `base`. What was read before that is of an earlier flow, and nothing of it counts.
+    /// The counts since `base`. If the values are older than `base`, they belong to an earlier flow and count as zero.
     #[inline]
     pub(super) fn since(self, base: Self) -> Self {
         let Self { packets, bytes } = self;

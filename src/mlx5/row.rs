@@ -1,4 +1,4 @@
-//! Flow counters with numbers in a row, and the commands that read them.
+//! Flow counters with consecutive numbers, and the commands that read them.
 
 use uverbs_abi::mlx5::prm::{
     CMD_OP_QUERY_FLOW_COUNTER, MAX_FLOW_COUNTERS, QueryFlowCounterIn, TrafficCounter,
@@ -10,10 +10,10 @@ use super::reader::Totals;
 use crate::device::object::Object;
 use crate::kernel::error::{Error, Result};
 
-/// Most counters that one command reads.
+/// Maximum number of counters that one command reads.
 pub(super) const MAX: usize = MAX_FLOW_COUNTERS;
 
-/// Flow counters with numbers in a row.
+/// Flow counters with consecutive numbers.
 #[derive(Debug)]
 pub(super) struct Row {
     /// The counters, as an object of the kernel.
@@ -29,7 +29,7 @@ pub(super) fn unit(sizes: u8, capacity: usize) -> Option<u8> {
     sizes.into_iter().find(|size| usize::from(*size) * 128 >= capacity)
 }
 
-/// How many counters are asked for at once: the firmware wants a multiple of 4.
+/// Number of counters to read with one command: the firmware requires a multiple of 4.
 pub(super) fn asked(capacity: usize) -> usize {
     capacity.next_multiple_of(4)
 }
@@ -45,7 +45,7 @@ impl Row {
         }
     }
 
-    /// Bytes of the answer to it.
+    /// Size of the answer to it in bytes.
     pub(super) fn answer_size(&self) -> usize {
         HEAD + asked(self.capacity) * size_of::<TrafficCounter>()
     }
@@ -58,7 +58,7 @@ impl Row {
         counters.ok_or_else(|| Error::malformed(op, "an answer of another length"))
     }
 
-    /// What the device has counted into one.
+    /// The values of one counter of the device.
     pub(super) fn read_one(&self, op: &'static str, index: u32) -> Result<Totals> {
         let request = QueryFlowCounterIn {
             num_of_counters: 0.into(),

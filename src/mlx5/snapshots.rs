@@ -13,7 +13,7 @@ use crate::counters::{Publisher, Refresher, Snapshot, Source};
 use crate::device::context::Context;
 use crate::kernel::error::Result;
 
-/// What is published of a counter, by its index.
+/// The publications of counters, by their index.
 type Feeds = Mutex<BTreeMap<u32, Feed>>;
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) struct Snapshots {
     context: Context,
 }
 
-/// Reads a row of counters by one command, and publishes those that have a snapshot.
+/// Reads a row of counters with one command, and publishes those that have a snapshot.
 #[derive(Debug)]
 struct Bulk {
     feeds: Arc<Feeds>,
@@ -56,7 +56,7 @@ impl Source for Bulk {
 }
 
 impl Drop for Bulk {
-    /// Nobody reads the row any more: the device or the pool has gone.
+    /// The row is not read any more: the device was removed, or the pool was dropped.
     fn drop(&mut self) {
         if self.row.object.context().is_here() {
             lock(&self.feeds).clear();
@@ -73,10 +73,10 @@ impl Snapshots {
         Self { feeds, refresher: Arc::new(Refresher::new(&context, Box::new(bulk))), context }
     }
 
-    /// The snapshot of a counter, which had `base` when it was taken.
+    /// The snapshot of a counter that had `base` when it was taken.
     pub(super) fn of(&self, index: u32, base: Totals) -> Snapshot {
         if !self.context.is_here() {
-            // A child of `fork` takes no lock of its parent's: a snapshot that has ended.
+            // A child of `fork` must not take a lock of its parent; it gets a snapshot that has ended.
             return Snapshot::new(Publisher::new(&self.context, 2).cell(), self.refresher.clone());
         }
         let mut feeds = lock(&self.feeds);
@@ -85,14 +85,14 @@ impl Snapshots {
         Snapshot::new(feed.publisher.cell(), self.refresher.clone())
     }
 
-    /// No values of a counter come any more.
+    /// No more values of this counter will be published.
     pub(super) fn end_of(&self, index: u32) {
         if self.context.is_here() {
             lock(&self.feeds).remove(&index);
         }
     }
 
-    /// No values come any more; waits until nobody reads the row for them.
+    /// No more values will be published. Waits until a read in progress has ended.
     pub(super) fn end(&self) {
         // Nothing is destroyed, so nothing fails.
         self.refresher.end_with(|| Ok(())).unwrap_or_default();

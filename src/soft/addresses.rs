@@ -15,7 +15,7 @@ use super::gids::{self, Route};
 use super::profile::Profile;
 use super::table::Kind;
 
-/// Most address handles (`RXE_MAX_AH`, rxe_param.h, Linux 6.1).
+/// Maximum number of address handles (`RXE_MAX_AH`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_AH: u32 = (1 << 15) - 1;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct AddressHandle {
     pub(super) route: Route,
 }
 
-/// The route that an address stands for. Without a routing part there is none: it is RoCE.
+/// The route of an address. On RoCE it needs a routing part.
 fn route(profile: &Profile, attr: &AhAttr) -> Result<Route, Errno> {
     if attr.is_global == 0 {
         return Err(Errno::EINVAL);
@@ -40,7 +40,7 @@ fn route(profile: &Profile, attr: &AhAttr) -> Result<Route, Errno> {
     })
 }
 
-/// `ib_uverbs_create_ah`. Whether anybody is at the other end is not asked: nothing here has to be resolved.
+/// `ib_uverbs_create_ah`. Whether the destination exists is not checked, because nothing has to be resolved here.
 pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: CreateAh = call.request()?;
     let ah_handle = call.begin(Kind::Ah)?;

@@ -1,8 +1,7 @@
-//! Attributes of RC, UC, UD and XRC queue pairs: what they may be, and what changes with them.
+//! Attributes of RC, UC, UD and XRC queue pairs: their allowed values, and the effect of changes.
 //!
-//! Source: `modify_qp`, uverbs_cmd.c; `_ib_modify_qp`, verbs.c; `rxe_qp_chk_attr` and `rxe_qp_from_attr`,
-//! rxe_qp.c. Where rxe looks at a number no further, what mlx5 says of it (`__mlx5_ib_modify_qp`, qp.c) or the
-//! width of its field on the wire decides. All of Linux 6.1.
+//! Source: `modify_qp`, uverbs_cmd.c; `_ib_modify_qp`, verbs.c; `rxe_qp_chk_attr` and `rxe_qp_from_attr`, rxe_qp.c. Where rxe does not
+//! check a number, mlx5's check (`__mlx5_ib_modify_qp`, qp.c) or the width of the field on the wire applies. All of Linux 6.1.
 
 use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, QpAttrMask, mtu, qp_state, qp_type};
@@ -13,11 +12,11 @@ use super::profile::Profile;
 use super::queue_pairs::Qp;
 use super::{PORTS, transitions};
 
-/// Most reads and atomic operations in flight (`RXE_MAX_QP_RD_ATOM`, rxe_param.h, Linux 6.1).
+/// Maximum number of reads and atomic operations in flight (`RXE_MAX_QP_RD_ATOM`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_RD_ATOMIC: u8 = 128;
 /// Partition keys of the port.
 pub(super) const PKEYS: u16 = 1;
-/// Sequence numbers and numbers of queue pairs.
+/// The range of sequence numbers and of numbers of queue pairs.
 const BITS_24: u32 = 0xff_ffff;
 
 fn is_port(port: u8) -> bool {
@@ -28,7 +27,7 @@ fn check(is_good: bool) -> Result<(), Errno> {
     if is_good { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// What a change has to satisfy. It gives the state that the queue pair goes to.
+/// Checks a change. Returns the state that the queue pair enters.
 pub(super) fn allowed(
     profile: &Profile,
     qp: &Qp,
@@ -40,19 +39,19 @@ pub(super) fn allowed(
     let below = |state: u8| state <= qp_state::ERR;
     check(!has(QpAttrMask::CUR_STATE) || below(request.cur_qp_state))?;
     check(!has(QpAttrMask::STATE) || below(request.qp_state))?;
-    // rxe believes whatever state it is told; a card knows its own.
+    // rxe accepts any state that the command gives as the current one; a card knows its own.
     let is_told = has(QpAttrMask::CUR_STATE);
     check(!is_told || profile.is_rxe() || request.cur_qp_state == qp.state)?;
     let from = if is_told { request.cur_qp_state } else { qp.state };
     let to = if has(QpAttrMask::STATE) { request.qp_state } else { from };
     check(transitions::is_allowed(qp.kind, from, to, *mask))?;
-    // Sends that have begun must end first.
+    // Sends in progress must end first.
     check(!(has(QpAttrMask::STATE) && qp.draining && to != qp_state::ERR))?;
     numbers(profile, request, *mask)?;
     Ok(to)
 }
 
-/// Port and path: the core looks at these before anything else.
+/// Port and path, which the core checks before anything else.
 fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMask) -> Result<(), Errno> {
     check(!mask.contains(QpAttrMask::PORT) || is_port(request.port_num))?;
     if mask.contains(QpAttrMask::AV) {
@@ -66,14 +65,14 @@ fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMas
             *mask |= QpAttrMask::PORT;
             request.port_num = port;
         }
-        // It is RoCE: there is no path without a routing part.
+        // On RoCE every path has a routing part.
         check(request.dest.is_global != 0)?;
         let source = gids::entry(profile, request.dest.sgid_index.into())?.gid;
         if qp.kind != qp_type::UD {
             gids::resolve(&source, &request.dest.dgid)?;
         }
     }
-    // Nor an alternate one.
+    // There is no alternate path either.
     check(!mask.contains(QpAttrMask::ALT_PATH))
 }
 
@@ -96,7 +95,7 @@ fn numbers(profile: &Profile, request: &ModifyQp, mask: QpAttrMask) -> Result<()
     fits(QpAttrMask::DEST_QPN, request.dest_qp_num, BITS_24)
 }
 
-/// Makes the change, but for the state.
+/// Makes the change, except for the state.
 pub(super) fn apply(qp: &mut Qp, request: &ModifyQp, mask: QpAttrMask) {
     let attrs = &mut qp.attrs;
     macro_rules! take {
@@ -118,14 +117,14 @@ pub(super) fn apply(qp: &mut Qp, request: &ModifyQp, mask: QpAttrMask) {
         PATH_MIG_STATE path_mig_state;
         DEST_QPN dest_qp_num;
     }
-    // Too long ones are cut, with a warning in the kernel's log.
+    // Numbers that are too long are truncated, with a warning in the kernel's log.
     if mask.contains(QpAttrMask::RQ_PSN) {
         attrs.rq_psn = request.rq_psn & BITS_24;
     }
     if mask.contains(QpAttrMask::SQ_PSN) {
         attrs.sq_psn = request.sq_psn & BITS_24;
     }
-    // Resources come in powers of two; zero stays zero, and so does 256 in a field of eight bits.
+    // Resources are rounded up to powers of two. Zero stays zero, and 256 becomes zero in a field of eight bits.
     let rounded = |number: u8| if number == 0 { 0 } else { number.checked_next_power_of_two().unwrap_or(0) };
     if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
         attrs.max_rd_atomic = rounded(request.max_rd_atomic);
@@ -138,13 +137,12 @@ pub(super) fn apply(qp: &mut Qp, request: &ModifyQp, mask: QpAttrMask) {
     }
 }
 
-/// The path as a query tells it (`rxe_av_to_attr`, rxe_av.c, Linux 6.1): the routing part, and nothing of
-/// what InfiniBand has besides.
+/// The path as a query returns it (`rxe_av_to_attr`, rxe_av.c, Linux 6.1): the routing part, without InfiniBand's other fields.
 pub(super) fn queried(path: &QpDest) -> QpDest {
     QpDest { reserved: 0, dlid: 0, sl: 0, src_path_bits: 0, static_rate: 0, is_global: 1, ..*path }
 }
 
-/// The route that a connected queue pair sends on; none before it has a path.
+/// The route on which a connected queue pair sends; `None` before it has a path.
 pub(super) fn route(profile: &Profile, path: &QpDest) -> Option<Route> {
     if path.is_global == 0 {
         return None;
@@ -158,18 +156,18 @@ pub(super) fn route(profile: &Profile, path: &QpDest) -> Option<Route> {
     })
 }
 
-/// Bytes of the largest packet.
+/// Size of the largest packet in bytes.
 pub(super) fn packet_size(path_mtu: u8) -> usize {
     128 << path_mtu.clamp(mtu::MTU_256, mtu::MTU_4096)
 }
 
-/// Whether so many packets with sequence numbers from the first on all come before one (`psn_compare`, rxe_hdr.h, Linux 6.1).
+/// Whether `packets` packets with sequence numbers from `first` on all come before another number (`psn_compare`, rxe_hdr.h, Linux 6.1).
 pub(super) fn is_before(first: u32, packets: u32, than: u32) -> bool {
     let ahead = than.wrapping_sub(first) & BITS_24;
     ahead <= BITS_24 / 2 && packets <= ahead
 }
 
-/// A sequence number so many packets later.
+/// The sequence number after so many packets.
 pub(super) fn later(psn: u32, packets: u32) -> u32 {
     psn.wrapping_add(packets) & BITS_24
 }

@@ -1,4 +1,4 @@
-//! One call under way: the command, what was found in it, and what it makes and destroys.
+//! One call in progress: the command, the attributes found in it, and the objects that it creates and destroys.
 //!
 //! Source: `ib_uverbs_run_method` and `bundle_destroy`, uverbs_ioctl.c; rdma_core.c; Linux 6.1.
 
@@ -13,13 +13,13 @@ use super::state::State;
 use super::table::{Kind, Table};
 use crate::kernel::command::Command;
 
-/// Most attributes of one method.
+/// Maximum number of attributes of a method.
 const MOST: usize = 17;
 
-/// What an attribute turned out to be.
+/// The kind of an attribute.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Thing {
-    /// Bytes in or out, not yet looked at.
+    /// Input or output bytes, which are not read yet.
     Bytes,
     Object(Object),
     /// An event file, by its number in the device.
@@ -33,7 +33,7 @@ pub(super) struct Object {
     pub(super) id: u32,
 }
 
-/// One attribute that passed.
+/// An attribute that has passed the checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub(super) id: u16,
@@ -42,21 +42,21 @@ pub(super) struct Found {
     pub(super) thing: Thing,
 }
 
-/// A handle or file descriptor that the call is about to make.
+/// A handle or file descriptor that the call is about to create.
 #[derive(Debug)]
 pub(super) struct Pending {
     /// A handle; for a file descriptor, the event file's number in the device.
     pub(super) handle: u32,
     /// None for a file descriptor.
     pub(super) kind: Option<Kind>,
-    /// The object, once the hardware has it.
+    /// The object, after the hardware has created it.
     pub(super) made: Option<u32>,
     pub(super) fd: Option<OwnedFd>,
 }
 
 pub(super) struct Call<'s, 'c, 'b> {
     pub(super) state: &'s mut State,
-    /// The open file it came through.
+    /// The open file by which it arrived.
     pub(super) file: u32,
     pub(super) command: &'c mut Command<'b>,
     found: [Option<Found>; MOST],
@@ -68,7 +68,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         Self { state, file, command, found: [None; MOST], pending: None }
     }
 
-    /// Carries the call out; what it was to make is there afterwards, or not at all.
+    /// Executes the call. What it was to create exists afterwards, or not at all.
     pub(super) fn run(mut self, method: &Method) -> Result<(), Errno> {
         let answer = self.body(method);
         match (self.pending.take(), answer) {
@@ -88,7 +88,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
             }
         }
         (method.run)(self)?;
-        // The kernel marks the driver's answer as written whether the driver wrote one or not.
+        // The kernel marks the driver's response as written whether or not the driver wrote one.
         match self.find(UHW_OUT) {
             Some(found) => self.write(found, 0, &[]),
             None => Ok(()),
@@ -111,7 +111,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
             None => self.state.drop_events(pending.handle),
             Some(kind) => {
                 if let Some(id) = pending.made {
-                    // Nobody uses what was never shown to anybody.
+                    // The object was never visible, so nothing uses it.
                     let _ = self.state.destroy(kind, id);
                 }
                 self.table().release(pending.handle);
@@ -119,7 +119,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         }
     }
 
-    /// Destroys the object of this handle; it must be of this kind.
+    /// Destroys the object of this handle, which must be of this kind.
     pub(super) fn destroy(&mut self, handle: u32, kind: Kind) -> Result<(), Errno> {
         let entry = self.table().get(handle.into(), kind)?;
         self.state.destroy(kind, entry.id)?;
@@ -127,7 +127,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         Ok(())
     }
 
-    /// Takes a handle for an object that the call is about to make: `rdma_alloc_begin_uobject`.
+    /// Reserves a handle for an object that the call is about to create: `rdma_alloc_begin_uobject`.
     pub(super) fn begin(&mut self, kind: Kind) -> Result<u32, Errno> {
         self.context()?;
         let handle = self.table().reserve()?;
@@ -140,25 +140,25 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         self.pending = Some(Pending { handle: events, kind: None, made: None, fd: Some(fd) });
     }
 
-    /// The object of a handle that stands in a request: `rdma_lookup_get_uobject`.
+    /// The object for a handle in a request: `rdma_lookup_get_uobject`.
     pub(super) fn lookup(&mut self, kind: Kind, handle: u64) -> Result<Object, Errno> {
         let entry = self.table().get(handle, kind)?;
         if self.state.gone {
             return Err(Errno::EIO);
         }
         let id = if kind == Kind::Qp { self.state.opened(entry.id) } else { entry.id };
-        // The handle fits: it was found.
+        // The handle fits, because it was found.
         Ok(Object { handle: handle as u32, id })
     }
 
-    /// The call has made its object.
+    /// The call has created its object.
     pub(super) fn made(&mut self, id: u32) {
         if let Some(pending) = &mut self.pending {
             pending.made = Some(id);
         }
     }
 
-    /// The file must have a context, and the device still be there: `ib_uverbs_get_ucontext_file`.
+    /// The file must have a context, and the device must still exist: `ib_uverbs_get_ucontext_file`.
     pub(super) fn context(&self) -> Result<(), Errno> {
         if self.state.gone {
             return Err(Errno::EIO);
@@ -190,7 +190,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         }
     }
 
-    /// The event file that an attribute names, if it is there.
+    /// The event file that an attribute names, if the attribute is present.
     pub(super) fn events(&self, id: u16) -> Option<u32> {
         match self.find(id)?.thing {
             Thing::Events(events) => Some(events),

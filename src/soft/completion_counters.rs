@@ -1,8 +1,8 @@
 //! Hardware completion counters: an object that came with Linux 7.3 (uverbs_std_types_comp_cntr.c).
 //!
-//! They are those of the one driver that has them, EFA's: the values stand in memory that the request names (`efa_create_comp_cntr`,
-//! efa_verbs.c), and there is no command to read them. An entry or an operation that does not exist is taken for the successes and for
-//! an increase, as there.
+//! They behave as those of the only driver that has them, EFA's: the values are in memory that the request names (`efa_create_comp_cntr`,
+//! efa_verbs.c), and there is no command to read them. An unknown entry means the successes, and an unknown operation an increase, as in
+//! that driver.
 
 use nix::errno::Errno;
 use uverbs_abi::efa::ids::comp_cntr::create::{COMP_BUFFER, ERR_BUFFER};
@@ -22,15 +22,15 @@ use crate::kernel::mapping::Mapping;
 /// The highest value of a counter: all 64 bits.
 const MAX_VALUE: u64 = u64::MAX;
 
-/// The largest number of an enumeration of the kernel's, which is one of 32 bits: it looks no further (`uverbs_get_const`).
+/// The largest number of an enumeration in the kernel, which has 32 bits: the kernel checks no more (`uverbs_get_const`).
 const ANY: u64 = u32::MAX as u64;
-/// The size of a page, which a value may not leave.
+/// The size of a page, which a value must not cross.
 const PAGE: u64 = 4096;
 
-/// Where the two values are, and how often it is attached.
+/// The places of the two values, and the number of attachments.
 #[derive(Debug)]
 pub(super) struct CompletionCounter {
-    /// Each with the memory that it is in.
+    /// Each with its memory.
     values: [(Mapping, usize); 2],
     pub(super) uses: u32,
 }
@@ -64,7 +64,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Where a value is. The device follows no address: of other memory than the command or the connection names it knows nothing.
+/// The place of a value. The device follows no address: it knows only memory that the command or the connection names.
 fn place(call: &Call<'_, '_, '_>, id: u16) -> Result<(Mapping, usize), Errno> {
     let BufferDesc { type_, flags, addr, length, .. } = call.value(id)?;
     let is_right = flags == 0 && length >= 8 && type_ <= buffer_type::VA;
@@ -129,14 +129,14 @@ impl State {
         }
     }
 
-    /// A receive has completed. One that a write used up was no message.
+    /// A receive has completed. A receive that a write has consumed is not a message.
     pub(super) fn count_receive(&mut self, wc: &Wc) {
         if wc.status != wc_status::SUCCESS || wc.opcode == wc_opcode::RECV {
             self.count_operation(wc.qp_num, CompCntrOps::RECV, wc.status);
         }
     }
 
-    /// A queue pair has gone.
+    /// A queue pair was destroyed.
     pub(super) fn detach(&mut self, counters: &[(u32, CompCntrOps)]) {
         for (id, _) in counters {
             if let Some(counter) = self.completion_counters.get_mut(id) {
@@ -146,7 +146,7 @@ impl State {
     }
 }
 
-/// What a request counts as.
+/// The operation for which a request counts.
 pub(super) fn operation(opcode: u32) -> CompCntrOps {
     match opcode {
         wr_opcode::SEND | wr_opcode::SEND_WITH_IMM | wr_opcode::SEND_WITH_INV => CompCntrOps::SEND,

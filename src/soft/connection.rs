@@ -1,9 +1,9 @@
 //! A file that is open on a soft device.
 //!
 //! # Safety
-//! The soft device keeps the contract of [`Transport`] since it has no way to break it: it follows no address, and reads and
-//! writes memory only through the [`Mapping`]s that regions and rings are made of, which it holds itself. All of it is safe
-//! code, and a file is one [`Connection`], which nobody else sends commands through.
+//! The soft device meets the contract of [`Transport`], because it cannot break it: it follows no address, and reads and writes memory
+//! only through the [`Mapping`]s of regions and rings, which it holds itself. All of it is safe code. A file is one [`Connection`], and
+//! commands can be sent only through it.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The context, and what can be asked about device and port.
+//! The context, and queries about device and port.
 //!
 //! Source: uverbs_std_types_device.c and the queries of uverbs_cmd.c, Linux 6.1.
 
@@ -17,14 +17,14 @@ use super::events::Events;
 use super::table::Kind;
 use super::{NODE_GUID, PORTS, addresses, attributes, gids, queues};
 
-/// Most bytes of a message (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
+/// Maximum size of a message in bytes (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_MESSAGE: u32 = 8 << 20;
-/// Most multicast groups; nothing here limits them.
+/// Maximum number of multicast groups; nothing here limits them.
 const MULTICAST: u32 = 8192;
-/// 0.1.0, read as mlx5's firmware version is.
+/// 0.1.0, in the format of mlx5's firmware version.
 const FIRMWARE: u64 = 0x0000_0001_0000;
 
-/// `UVERBS_METHOD_GET_CONTEXT`. The driver's own request is not looked at, as by rxe.
+/// `UVERBS_METHOD_GET_CONTEXT`. The driver's request is ignored, as by rxe.
 pub(super) fn get_context(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     use device::get_context::{CORE_SUPPORT, NUM_COMP_VECTORS};
     call.copy_to_optional(NUM_COMP_VECTORS, &call.state.profile.completion_vectors.to_ne_bytes())?;
@@ -41,13 +41,13 @@ pub(super) fn get_context(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// `UVERBS_METHOD_QUERY_CONTEXT`, of a driver that has no `query_ucontext`.
+/// `UVERBS_METHOD_QUERY_CONTEXT`, for a driver without `query_ucontext`.
 pub(super) fn query_context(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.context()?;
     Err(Errno::EOPNOTSUPP)
 }
 
-/// `UVERBS_METHOD_ASYNC_EVENT_ALLOC`: the file was made when its attribute was parsed.
+/// `UVERBS_METHOD_ASYNC_EVENT_ALLOC`: the file was created when its attribute was parsed.
 pub(super) fn alloc_async_event(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let made = call.events(ids::async_event::alloc::FD_HANDLE);
     let file = call.state.files.entry(call.file).or_default();
@@ -62,7 +62,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if room == 0 || !room.is_multiple_of(4) {
         return Err(Errno::EINVAL);
     }
-    // The test above keeps this number within its type.
+    // The check above keeps this number within its type.
     let object = call.constant(OBJECT_ID, u16::MAX.into())? as u16;
     let profile = &call.state.profile;
     let kind = match object {
@@ -82,7 +82,7 @@ pub(super) fn info_handles(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         _ => return Err(Errno::ENOENT),
     };
     let mut handles = match kind {
-        // An unplug empties the list that this is read from.
+        // When the device is removed, the list from which this is read becomes empty.
         _ if call.state.gone => Vec::new(),
         Some(kind) => call.table().list(kind),
         None => event_files(call, object),
@@ -167,7 +167,7 @@ pub(super) fn query_gid_table(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
         if count >= room as u64 {
             return Err(Errno::EINVAL);
         }
-        // Cut, or filled up with zeros.
+        // Truncated, or filled up with zeros.
         let end = entries.len() + size;
         entries.extend_from_slice(entry.as_bytes().get(..size).unwrap_or(entry.as_bytes()));
         entries.resize(end, 0);
@@ -187,7 +187,7 @@ pub(super) fn query_gid_entry(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> 
     if !is_port(port) {
         return Err(Errno::EINVAL);
     }
-    // The test keeps this number within its type.
+    // The check keeps this number within its type.
     let entry = gids::entry(&call.state.profile, index as u32)?;
     call.copy_to_or_zero(RESP_ENTRY, &entry)
 }

@@ -1,4 +1,4 @@
-//! Reading the parts of a call, and answering them.
+//! Reading the attributes of a call, and writing its responses.
 //!
 //! These are the kernel's helpers for method bodies (`uverbs_copy_to`, `uverbs_get_flags64`, `uverbs_request`,
 //! ...), with their rules and errno: uverbs_ioctl.c and uverbs_cmd.c, Linux 6.1.
@@ -11,19 +11,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::call::{Call, Found};
 
 impl Call<'_, '_, '_> {
-    /// What the kernel stores into an attribute's data as soon as it has parsed it.
+    /// The value that the kernel stores into an attribute's data when it has parsed it.
     pub(super) fn set_data(&mut self, index: usize, data: u64) {
         if let Some(attr) = self.command.attr_mut(index) {
             attr.data = data;
         }
     }
 
-    /// The bytes of an input; none if they cannot be read.
+    /// The bytes of an input; `None` if they cannot be read.
     pub(super) fn input_at(&self, index: usize) -> Option<&[u8]> {
         let attr = self.command.attrs().nth(index)?;
         let len = usize::from(attr.len);
         if len <= MAX_INLINE {
-            // Never in memory, even if there is some.
+            // The value is never in memory, even if there is some.
             return attr.data.as_bytes().get(..len);
         }
         self.command.input_bytes(index).or_else(|| self.command.output_bytes(index))?.get(..len)
@@ -34,7 +34,7 @@ impl Call<'_, '_, '_> {
         self.input_at(self.find(id).ok_or(Errno::ENOENT)?.index).ok_or(Errno::EFAULT)
     }
 
-    /// A value of fixed size. A longer attribute has a tail of zeros, a shorter one is filled up with zeros.
+    /// A value of fixed size. A longer attribute must end with zeros, a shorter one is filled up with zeros.
     pub(super) fn value<T: FromBytes + IntoBytes>(&self, id: u16) -> Result<T, Errno> {
         let bytes = self.input(id)?;
         let mut value = T::new_zeroed();
@@ -44,7 +44,7 @@ impl Call<'_, '_, '_> {
         Ok(value)
     }
 
-    /// A constant of eight bytes, not above `most`; an unsigned type of the kernel's.
+    /// A constant of eight bytes, at most `most`; an unsigned type in the kernel.
     pub(super) fn constant(&self, id: u16, most: u64) -> Result<u64, Errno> {
         let value: u64 = self.value(id)?;
         if value <= most { Ok(value) } else { Err(Errno::EINVAL) }
@@ -63,7 +63,7 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// Writes an answer, as much of it as the attribute has room for; ENOENT if the attribute is missing.
+    /// Writes a response, truncated to the size of the attribute; ENOENT if the attribute is missing.
     pub(super) fn copy_to(&mut self, id: u16, bytes: &[u8]) -> Result<(), Errno> {
         let found = self.find(id).ok_or(Errno::ENOENT)?;
         let len = bytes.len().min(found.len.into());
@@ -75,7 +75,7 @@ impl Call<'_, '_, '_> {
         if self.find(id).is_some() { self.copy_to(id, bytes) } else { Ok(()) }
     }
 
-    /// The same, and zeros into what remains of the attribute.
+    /// The same, and fills the rest of the attribute with zeros.
     pub(super) fn copy_to_or_zero<T: IntoBytes + Immutable>(
         &mut self,
         id: u16,
@@ -89,7 +89,7 @@ impl Call<'_, '_, '_> {
         self.copy_to(id, bytes)
     }
 
-    /// Writes into an attribute's memory and marks it as written. No bytes can be written anywhere.
+    /// Writes into an attribute's memory and marks it as written. An empty slice can be written to any attribute.
     pub(super) fn write(&mut self, found: Found, at: usize, bytes: &[u8]) -> Result<(), Errno> {
         if bytes.is_empty() {
             if let Some(attr) = self.command.attr_mut(found.index) {
@@ -107,8 +107,7 @@ impl Call<'_, '_, '_> {
         Ok(())
     }
 
-    /// The request of a write command: filled up with zeros if it is short, refused if what is longer is not
-    /// zero.
+    /// The request of a write command: filled up with zeros if it is too short, refused if it is too long and the rest is not zero.
     pub(super) fn request<T: FromBytes + IntoBytes>(&self) -> Result<T, Errno> {
         let Some(found) = self.find(CORE_IN) else { return Ok(T::new_zeroed()) };
         let request = self.value(CORE_IN)?;
@@ -124,7 +123,7 @@ impl Call<'_, '_, '_> {
         if self.find(CORE_OUT).is_some() { self.copy_to_or_zero(CORE_OUT, response) } else { Ok(()) }
     }
 
-    /// How many bytes of a response the caller has room for.
+    /// Number of bytes of a response for which the caller has room.
     pub(super) fn response_length<T>(&self) -> u32 {
         let room = self.find(CORE_OUT).map_or(0, |found| usize::from(found.len));
         room.min(size_of::<T>()) as u32

@@ -1,8 +1,8 @@
 //! Counters objects: their binding to flows, and reading them.
 //!
-//! What mlx5 does by `mlx5_ib_flow_counters_set_data`, `counters_set_description` and `mlx5_ib_read_counters`
-//! (drivers/infiniband/hw/mlx5/counters.c, Linux 6.1; 7.2 is the same). Where those would follow a pointer to
-//! nowhere, the answer here is EINVAL.
+//! The behaviour of `mlx5_ib_flow_counters_set_data`, `counters_set_description` and `mlx5_ib_read_counters`
+//! (drivers/infiniband/hw/mlx5/counters.c, Linux 6.1; the same in 7.2). Where those would dereference an invalid pointer, the result here
+//! is EINVAL.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::counters::read::{BUFF, FLAGS, HANDLE};
@@ -22,22 +22,22 @@ const MAX_MAP: u32 = 8191;
 enum Hardware {
     /// Not allocated: no flow has used the object.
     None,
-    /// It counts, from then on until the object is destroyed.
+    /// It counts from then on, until the object is destroyed.
     Counts { packets: u64, bytes: u64 },
-    /// There was none left. The kernel keeps the error in place of the counter; the object is of no use.
+    /// No counter was available. The kernel keeps the error in place of the counter, and the object cannot be used.
     Failed,
 }
 
 #[derive(Debug)]
 pub(super) struct Counters {
-    /// COUNT specs of living flows that name it.
+    /// Number of COUNT specs of existing flows that name it.
     pub(super) uses: u32,
     hardware: Hardware,
-    /// Which value goes where when it is read; none while no flow has brought one.
+    /// The position of each value when it is read; `None` while no flow has set it.
     map: Option<Vec<FlowCountersDesc>>,
-    /// The highest index of the map, and one. Zero stands for "not bound".
+    /// The highest index of the map, plus one. Zero means "not bound".
     max_index: u32,
-    /// Entries of the map that was brought last, taken before it was checked.
+    /// Number of entries of the last map, stored before the map was checked.
     entries: usize,
 }
 
@@ -46,7 +46,7 @@ impl Counters {
         matches!(self.hardware, Hardware::Counts { .. })
     }
 
-    /// A frame met a flow that counts here. Its length is without its check sequence.
+    /// A frame matched a flow that counts here. Its length does not include its check sequence.
     #[inline]
     pub(super) fn count(&mut self, len: usize) {
         if let Hardware::Counts { packets, bytes } = &mut self.hardware {
@@ -55,7 +55,7 @@ impl Counters {
         }
     }
 
-    /// The last flow goes, or never came: `mlx5_ib_counters_clear_description`.
+    /// The last flow was destroyed, or its creation failed: `mlx5_ib_counters_clear_description`.
     fn unmap(&mut self) {
         if self.uses == 1 {
             self.map = None;
@@ -68,7 +68,7 @@ impl Counters {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Payload {
     data: Option<FlowCountersData>,
-    /// Attribute that the payload is in.
+    /// The attribute that contains the payload.
     index: usize,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn read(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if call.state.counters.get(&id).is_none_or(|counters| counters.uses == 0) {
         return Err(Errno::EINVAL);
     }
-    // The wish for a cached value is taken and changes nothing.
+    // The flag for cached values is accepted and has no effect.
     call.flags(FLAGS, ReadCountersFlags::PREFER_CACHED.bits())?;
     let len = call.find(BUFF).map_or(0, |found| usize::from(found.len)) / size_of::<u64>();
     let values = call.state.counters.get(&id).ok_or(Errno::EINVAL)?.values(len)?;
@@ -95,7 +95,7 @@ pub(super) fn read(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl Counters {
-    /// The values for a buffer of so many.
+    /// The values for a buffer of `len` values.
     fn values(&self, len: usize) -> Result<Vec<u64>, Errno> {
         let (Hardware::Counts { packets, bytes }, Some(map)) = (self.hardware, &self.map) else {
             return Err(Errno::EINVAL);
@@ -132,12 +132,12 @@ pub(super) fn payload(call: &Call<'_, '_, '_>) -> Result<Payload, Errno> {
     if used == 0 {
         return Ok(none);
     }
-    // A shorter one than it must be is not noticed by the kernel, which reads on behind it.
+    // The kernel does not detect a request that is too short, and reads beyond it.
     let (data, _) = FlowCountersData::read_from_prefix(rest).map_err(|_| Errno::EINVAL)?;
     Ok(Payload { data: Some(data), index: found.index })
 }
 
-/// The map that a payload refers to by an address.
+/// The map to which the address in a payload refers.
 fn map_of(call: &Call<'_, '_, '_>, payload: Payload) -> Result<Option<Vec<FlowCountersDesc>>, Errno> {
     const ADDRESS: usize = size_of::<CreateFlow>();
     let Some(data) = payload.data else { return Ok(None) };
@@ -155,7 +155,7 @@ fn map_of(call: &Call<'_, '_, '_>, payload: Payload) -> Result<Option<Vec<FlowCo
     Ok(Some(map))
 }
 
-/// Binds a counters object to a flow that is being made: `mlx5_ib_flow_counters_set_data`.
+/// Binds a counters object to a flow that is being created: `mlx5_ib_flow_counters_set_data`.
 pub(super) fn bind(call: &mut Call<'_, '_, '_>, id: u32, payload: Payload) -> Result<(), Errno> {
     let map = map_of(call, payload)?;
     let state = &mut *call.state;
@@ -182,7 +182,7 @@ pub(super) fn bind(call: &mut Call<'_, '_, '_>, id: u32, payload: Payload) -> Re
 }
 
 impl Counters {
-    /// Takes the map that a flow brings, or none if there is one already: `counters_set_description`.
+    /// Takes the map of a flow; none if there is one already: `counters_set_description`.
     fn describe(&mut self, map: Option<Vec<FlowCountersDesc>>) -> Result<(), Errno> {
         let bound = self.max_index != 0;
         let Some(map) = map else {
@@ -198,7 +198,7 @@ impl Counters {
                 return Err(Errno::EINVAL);
             }
             if max_index <= entry.index {
-                // The kernel's own wrap: an index that is the highest of all makes this zero again.
+                // The kernel has the same overflow: the highest possible index makes this zero again.
                 max_index = entry.index.wrapping_add(1);
             }
         }
@@ -209,14 +209,14 @@ impl Counters {
 }
 
 impl State {
-    /// Undoes what a flow did to the counters that it counts with, before its uses are given back.
+    /// Undoes the binding of a flow to its counters, before its uses are released.
     pub(super) fn unbind(&mut self, counting: Option<u32>) {
         if let Some(counters) = counting.and_then(|id| self.counters.get_mut(&id)) {
             counters.unmap();
         }
     }
 
-    /// Gives back the uses that a flow's COUNT specs took.
+    /// Releases the uses of a flow's COUNT specs.
     pub(super) fn unuse(&mut self, taken: &[u32]) {
         for id in taken {
             if let Some(counters) = self.counters.get_mut(id) {

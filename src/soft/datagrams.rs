@@ -1,9 +1,8 @@
 //! Datagrams: UD queue pairs.
 //!
-//! Source: `rxe_get_av`, rxe_av.c; `check_keys` and `rxe_rcv_mcast_pkt`, rxe_recv.c; `execute`, rxe_resp.c;
-//! Linux 6.1. Whatever does not arrive is lost without a word. Two things are as on cards: a datagram longer
-//! than a packet is LOC_LEN_ERR, where rxe says that it was sent and drops it; and one that does not fit into its
-//! receive is LOC_LEN_ERR there, where rxe has LOC_QP_OP_ERR.
+//! Source: `rxe_get_av`, rxe_av.c; `check_keys` and `rxe_rcv_mcast_pkt`, rxe_recv.c; `execute`, rxe_resp.c; Linux 6.1. A datagram that
+//! does not arrive is lost without a report. Two points follow cards: a datagram longer than a packet is LOC_LEN_ERR, where rxe reports
+//! success and drops it; and one that does not fit into its receive is LOC_LEN_ERR at the receiver, where rxe has LOC_QP_OP_ERR.
 
 use uverbs_abi::rxe::{Av, NETWORK_TYPE_IPV4, NETWORK_TYPE_IPV6, SendWqe, SockaddrIn, SockaddrIn6, UdWr};
 use uverbs_abi::types::{AccessFlags, SendFlags, WcFlags, qp_state, qp_type, wc_status, wr_opcode};
@@ -17,19 +16,19 @@ use super::queue_pairs::Qp;
 use super::state::State;
 use super::traffic::checksum;
 
-/// The number that stands for all queue pairs of a multicast group.
+/// The number that means all queue pairs of a multicast group.
 const ALL: u32 = 0xff_ffff;
-/// Space for a network header in front of what is received.
+/// Room for a network header before the received data.
 const GRH: usize = 40;
-/// UDP's, InfiniBand's base and datagram headers, and the checksum behind the data.
+/// The headers of UDP, InfiniBand (base and datagram), and the checksum after the data.
 const HEADERS: usize = 8 + 12 + 8 + 4;
 
-/// A datagram on its way.
+/// A datagram that is being transferred.
 struct Datagram {
     to: u32,
     qkey: u32,
     route: Route,
-    /// What the completion says of the sender.
+    /// The fields of the completion that describe the sender.
     wc: Wc,
     /// Header and data.
     bytes: Vec<u8>,
@@ -43,7 +42,7 @@ impl State {
         let wqe = pieces::oldest_send(&qp.sends);
         let datagram = self.datagram(number, qp, &wqe);
         let targets = datagram.as_ref().map(|datagram| self.targets(datagram)).unwrap_or_default();
-        // One that breaks its own queue pair is flushed with the others.
+        // If it moves its own queue pair to the error state, it is flushed with the others.
         let waits = targets.contains(&number) && self.profile.flushes_own_datagram();
         if !waits {
             self.take_send(number);
@@ -53,7 +52,7 @@ impl State {
         }
         let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
-            // Keys are looked at before (`check_keys`, rxe_recv.c).
+            // Keys are checked first (`check_keys`, rxe_recv.c).
             if self.qps.get(&datagram.to).is_some_and(|qp| qp.attrs.qkey == datagram.qkey) {
                 self.flush_when_asked(datagram.to, qp_type::UD);
             }
@@ -73,7 +72,7 @@ impl State {
         true
     }
 
-    /// Reads a request and collects its data, or says how it ends.
+    /// Reads a request and collects its data. The error is the status with which it ends.
     fn datagram(&self, number: u32, qp: &Qp, wqe: &SendWqe) -> Result<Datagram, u32> {
         let has_imm = wqe.wr.opcode == wr_opcode::SEND_WITH_IMM;
         if !has_imm && wqe.wr.opcode != wr_opcode::SEND {
@@ -82,7 +81,7 @@ impl State {
         let inline = pieces::inline(qp, wqe)?;
         let local = self.local(qp, wqe, &inline, AccessFlags::empty())?;
         let len = wqe.dma.length as usize;
-        // rxe says that it was sent, and drops it (`rxe_requester`, rxe_req.c).
+        // rxe reports success, and drops it (`rxe_requester`, rxe_req.c).
         if len > self.profile.port_mtu as usize {
             return Err(if self.profile.is_rxe() { wc_status::SUCCESS } else { wc_status::LOC_LEN_ERR });
         }
@@ -106,8 +105,7 @@ impl State {
         })
     }
 
-    /// The route of a datagram: that of an address handle of the same protection domain, or the one that the
-    /// request has in it.
+    /// The route of a datagram: that of an address handle of the same protection domain, or the one in the request.
     fn route(&self, qp: &Qp, ud: &UdWr) -> Option<Route> {
         if ud.ah_num != 0 {
             return self.ahs.get(&ud.ah_num).filter(|ah| ah.pd == qp.pd).map(|ah| ah.route);
@@ -122,7 +120,7 @@ impl State {
         })
     }
 
-    /// Who gets a datagram.
+    /// The queue pairs that receive a datagram.
     fn targets(&self, datagram: &Datagram) -> Vec<u32> {
         let takes = |qp: &Qp| qp.kind == qp_type::UD && qp.can_receive() && qp.attrs.qkey == datagram.qkey;
         let destination = &datagram.route.destination;
@@ -150,7 +148,7 @@ fn address(av: &Av, bytes: &[u8]) -> Option<Gid> {
     }
 }
 
-/// The header that the receiver sees: IPv6's, or zeros and IPv4's.
+/// The header that the receiver gets: IPv6's, or zeros followed by IPv4's.
 fn header(route: &Route, payload: u16) -> [u8; GRH] {
     let mut bytes = [0; GRH];
     if gids::is_ipv4(&route.source) {

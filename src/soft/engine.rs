@@ -1,10 +1,9 @@
-//! What moves by itself: frames through the rules into receive rings, completions, errors and flushes.
+//! Actions without a command: frames pass the rules and arrive in receive rings; completions, errors and flushes.
 //!
-//! A frame that is received goes to a queue pair through the rules only. Each rule that it meets counts it;
-//! whether there is a posted receive for it or not makes no difference to that, as on real hardware. A queue
-//! pair that has no receive posted drops it.
+//! A received frame reaches queue pairs only through the rules. Each rule that it matches counts it, whether or not a receive is posted
+//! for it, as on real hardware. A queue pair without a posted receive drops it.
 //!
-//! Rings and registered memory belong to the user: whatever they say is bounded here, and read once.
+//! Rings and registered memory belong to the user: every value in them is checked here, and read once.
 
 use uverbs_abi::types::{event_type, qp_state, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -19,11 +18,11 @@ use super::queues::Armed;
 use super::state::State;
 use super::steering::Origin;
 
-/// Most bytes of a frame, without its check sequence.
+/// Maximum length of a frame in bytes, without its check sequence.
 pub(super) const MAX_FRAME: usize = 9216;
 
 impl State {
-    /// A frame comes in, from the wire or from a queue pair of this device.
+    /// A frame arrives, from the wire or from a queue pair of this device.
     pub(super) fn arrive(&mut self, frame: &[u8], origin: Origin) {
         let port = match origin {
             Origin::Wire { port } => port,
@@ -44,7 +43,7 @@ impl State {
                 receivers.push((number, delivery.tag));
             }
         });
-        // Receiving brings no other frame about, which would add to these.
+        // Receiving causes no other frame, so nothing is added to this list meanwhile.
         for index in 0..self.receivers.len() {
             if let Some((number, tag)) = self.receivers.get(index).copied() {
                 self.receive(number, frame, port, tag);
@@ -53,7 +52,7 @@ impl State {
         self.receivers.clear();
     }
 
-    /// A frame comes in from the wire.
+    /// A frame arrives from the wire.
     pub(super) fn arrive_from_wire(&mut self, frame: &[u8]) {
         if !self.gone {
             self.arrive(frame, Origin::Wire { port: PORTS });
@@ -63,15 +62,15 @@ impl State {
         }
     }
 
-    /// Puts a frame into the oldest posted receive. A flow tag goes to the completion's immediate data, without
-    /// a flag that says so; it is zero without a tag, as on mlx5.
+    /// Puts a frame into the oldest posted receive. The completion has the flow tag in its immediate data, without a flag that says so;
+    /// zero if there is no tag, as on mlx5.
     fn receive(&mut self, number: u32, frame: &[u8], port: u8, tag: Option<u32>) {
         let wc = Wc { ex: tag.unwrap_or(0), port_num: port, ..Wc::new_zeroed() };
         self.land(number, frame, wc, false);
     }
 
-    /// Adds a completion to a queue and announces it if that was asked for. An error is always solicited, but on rxe. False if it
-    /// is lost.
+    /// Adds a completion to a queue, and announces it if that was requested. An error always counts as solicited, except on rxe. False if
+    /// the completion is lost.
     pub(super) fn complete(&mut self, id: u32, wc: &Wc, solicited: bool) -> bool {
         let solicited = solicited || (wc.status != wc_status::SUCCESS && !self.profile.is_rxe());
         let Some(cq) = self.cqs.get_mut(&id) else { return true };
@@ -98,8 +97,8 @@ impl State {
         true
     }
 
-    /// A completion came to a full queue: it is lost, the queue is dead, and what completes to it is broken. rxe goes on
-    /// (`rxe_cq_post`, rxe_cq.c).
+    /// A completion queue was full: the completion is lost, the queue cannot be used any more, and queue pairs that complete in it enter
+    /// the error state. rxe continues (`rxe_cq_post`, rxe_cq.c).
     fn overrun(&mut self, id: u32) {
         let goes_on = self.profile.is_rxe();
         let Some(cq) = self.cqs.get_mut(&id) else { return };
@@ -120,10 +119,10 @@ impl State {
         }
     }
 
-    /// The queue pair goes to the error state, and what is posted ends.
+    /// Moves the queue pair to the error state, and ends everything that was posted.
     pub(super) fn break_qp(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
-            // It takes no receive from a shared queue any more.
+            // It takes no more receives from a shared queue.
             let last = qp.srq.is_some() && qp.state != qp_state::ERR && self.profile.tells_of_last_receive();
             qp.state = qp_state::ERR;
             (qp.draining, qp.stuck_after) = (false, None);
@@ -134,8 +133,8 @@ impl State {
         }
     }
 
-    /// A send has failed. Where nobody answers, the send queue alone stops, and messages still come in (InfiniBand, 10.3.1); so it is of a
-    /// queue pair for raw packets, which is two queues on mlx5 (`sqrq_state_to_qp_state`, qp.c, Linux 6.1).
+    /// A send has failed. For unacknowledged types, only the send queue stops, and messages are still received (InfiniBand, 10.3.1). The
+    /// same holds for a raw packet queue pair, which consists of two queues on mlx5 (`sqrq_state_to_qp_state`, qp.c, Linux 6.1).
     pub(super) fn break_sends(&mut self, number: u32) {
         let stops_alone = match self.qps.get(&number) {
             Some(qp) if qp.state == qp_state::RTS => self.profile.stops_sends_alone(qp.kind),
@@ -170,7 +169,8 @@ impl State {
         }
     }
 
-    /// A request ends with "flushed". `is_told` is whether the completion of the one before was not lost; and so is the answer.
+    /// A request ends with "flushed". `is_told` says whether the completion of the previous one was written, and the result says it for
+    /// this one.
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32, is_told: bool) -> bool {
         if !is_told && self.profile.flushes_in_silence() {
             return false;
@@ -183,7 +183,7 @@ impl State {
         is_told
     }
 
-    /// Flushes what was posted to a broken queue pair since.
+    /// Flushes what was posted to a queue pair in the error state since then.
     pub(super) fn flush_if_broken(&mut self, number: u32) {
         match self.qps.get(&number) {
             Some(qp) if qp.state == qp_state::ERR => {
@@ -198,7 +198,7 @@ impl State {
         }
     }
 
-    /// Flushes receives that were posted to a broken queue pair since.
+    /// Flushes receives that were posted to a queue pair in the error state since then.
     pub(super) fn flush_late_receives(&mut self, number: u32) {
         let is_broken = self.qps.get(&number).is_some_and(|qp| qp.state == qp_state::ERR);
         if is_broken && self.profile.sees_late_receives() {
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// A request of this queue pair was flushed, or a message has come to it, from one of this type.
+    /// A request of this queue pair was flushed, or a message from a queue pair of this type has arrived.
     pub(super) fn flush_when_asked(&mut self, number: u32, kind: u8) {
         let asked = |qp: &Qp| qp.state == qp_state::ERR && qp.kind == kind;
         if self.profile.flushes_when_asked() && self.qps.get(&number).is_some_and(asked) {
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// Takes a queue pair to a state, with all that follows from it.
+    /// Moves a queue pair to a state, with all consequences.
     pub(super) fn set_state(&mut self, number: u32, state: u8) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         let from = std::mem::replace(&mut qp.state, state);

@@ -1,8 +1,8 @@
-//! Event files: pipes whose records are those of the kernel's event files.
+//! Event files: pipes with the same records as the kernel's event files.
 //!
-//! The user holds the reading end and may close it at any time, or pass it on; the device holds the writing
-//! end and knows a file by what it *is* (the number of its inode), since file descriptor numbers are used
-//! again. What differs from the kernel: beyond 64 KiB of unread records new ones are lost.
+//! The user holds the reading end and may close it at any time, or pass it on. The device holds the writing end, and identifies a file by
+//! its inode, because file descriptor numbers are used again. The difference from the kernel: if 64 KiB of records are unread, new ones
+//! are lost.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,14 +18,14 @@ use zerocopy::IntoBytes;
 
 use crate::kernel::process::Origin;
 
-/// What an event file is for.
+/// The kind of an event file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Events {
     Completion,
     Asynchronous,
 }
 
-/// What an event is about, by the device's number of it.
+/// The object of an event, by the device's number of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
     Cq(u32),
@@ -34,11 +34,11 @@ pub(super) enum About {
     Device,
 }
 
-/// Bytes that a pipe takes, unless somebody changes it.
+/// Capacity of a pipe in bytes, unless it was changed.
 const CAPACITY: usize = 64 << 10;
 
 impl Events {
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     const fn size(self) -> usize {
         match self {
             Self::Completion => size_of::<CompEventDesc>(),
@@ -50,22 +50,22 @@ impl Events {
 /// The device's end of an event file.
 #[derive(Debug)]
 pub(super) struct EventFile {
-    /// The open file it belongs to.
+    /// The open file to which it belongs.
     pub(super) file: u32,
     pub(super) kind: Events,
-    /// The number that the reading end had at first: its handle.
+    /// The number that the reading end had at first, which is its handle.
     pub(super) number: RawFd,
-    /// None when there will be no more events: a reader then finds the end of the file.
+    /// `None` if there will be no more events: a reader then finds the end of the file.
     writer: Option<OwnedFd>,
     inode: Option<(u64, u64)>,
-    /// What the last records are about; the unread ones are at the end.
+    /// The objects of the last records; the unread ones are at the end.
     sent: RefCell<VecDeque<About>>,
-    /// A child of `fork` has a device of its own, and the same files.
+    /// A child of `fork` has its own device, and the same files.
     origin: Origin,
 }
 
 impl EventFile {
-    /// A new event file, and the end of it that the user gets.
+    /// A new event file, and the end of it for the user.
     pub(super) fn new(file: u32, kind: Events) -> Result<(Self, OwnedFd), Errno> {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -82,23 +82,23 @@ impl EventFile {
         Ok((this, reader))
     }
 
-    /// Whether this number is a descriptor of this very file.
+    /// Whether this number is a descriptor of this file.
     pub(super) fn is(&self, number: RawFd) -> bool {
         match self.inode {
             Some(_) => inode(number) == self.inode,
-            // No /proc, or Miri, whose descriptors are not the system's.
+            // Without /proc, or under Miri, whose descriptors are not the system's.
             None => number == self.number && self.is_open(),
         }
     }
 
-    /// Whether anybody can still read it.
+    /// Whether the reading end is still open.
     pub(super) fn is_open(&self) -> bool {
         let Some(writer) = &self.writer else { return true };
         if cfg!(miri) {
             return true;
         }
         let mut fds = [PollFd::new(writer.as_fd(), PollFlags::empty())];
-        // An error is none of the reader's making.
+        // The reader does not cause an error here.
         let ready = poll(&mut fds, PollTimeout::ZERO).unwrap_or(0);
         ready == 0 || !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
@@ -114,13 +114,13 @@ impl EventFile {
     }
 
     fn send(&self, about: About, record: &[u8]) {
-        // Asked first, since a write that nobody can read raises SIGPIPE; Rust programs ignore that signal,
-        // but this library may be in another one.
+        // Checked first, because a write to a closed pipe raises SIGPIPE. Rust programs ignore that signal, but other programs may use
+        // this library.
         let Some(writer) = self.writer.as_ref().filter(|_| self.is_open()) else { return };
-        // Records divide the pipe's capacity, so they are written whole or (EAGAIN) not at all.
+        // The capacity of the pipe is a multiple of the record size, so records are written completely or (EAGAIN) not at all.
         if nix::unistd::write(writer, record).is_ok() {
             let mut sent = self.sent.borrow_mut();
-            // No more can be unread.
+            // No more records can be unread.
             if sent.len() == CAPACITY / self.kind.size() {
                 sent.pop_front();
             }
@@ -128,7 +128,7 @@ impl EventFile {
         }
     }
 
-    /// Takes back what nobody has read of an object that is gone (`ib_uverbs_release_ucq` and `ib_uverbs_release_uevent`, uverbs_main.c,
+    /// Removes the unread events of an object that is destroyed (`ib_uverbs_release_ucq` and `ib_uverbs_release_uevent`, uverbs_main.c,
     /// Linux 6.1).
     pub(super) fn take_back(&self, about: About) {
         let mut sent = self.sent.borrow_mut();
@@ -136,13 +136,13 @@ impl EventFile {
         if cfg!(miri) || !self.origin.is_here() {
             return;
         }
-        // Without /proc they stay readable.
+        // Without /proc they remain readable.
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let mut options = std::fs::File::options();
         let Ok(mut reader) = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path) else {
             return;
         };
-        // All at once, beside whoever else reads.
+        // All at once, because others may read at the same time.
         let mut unread = vec![0; CAPACITY];
         let len = reader.read(&mut unread).unwrap_or(0);
         let records = unread.get(..len).unwrap_or_default().chunks(self.kind.size());
@@ -157,7 +157,7 @@ impl EventFile {
         *sent = left;
     }
 
-    /// Ends the file: whoever waits for it wakes up.
+    /// Ends the file, which wakes waiting readers.
     pub(super) fn end(&mut self) {
         self.writer = None;
     }

@@ -1,9 +1,9 @@
 //! The core's checks of a CREATE_FLOW request, in the kernel's order and with its errno.
 //!
-//! The core knows the shape of a request and nothing of packets: what it passes may still be nonsense to a
-//! driver, whose rules are in [`super::matcher`]. Orders and errno are those of `ib_uverbs_ex_create_flow` and
-//! `kern_spec_to_ib_spec`, drivers/infiniband/core/uverbs_cmd.c, Linux 6.1. Later kernels differ in one place,
-//! the capability: 7.2 looks at the user namespace of the device.
+//! The core knows the format of a request but nothing about packets: what it accepts may still be invalid for a driver, whose rules are
+//! in [`super::matcher`]. Order and errno are those of `ib_uverbs_ex_create_flow` and `kern_spec_to_ib_spec`,
+//! drivers/infiniband/core/uverbs_cmd.c, Linux 6.1. Later kernels differ in one place, the capability: 7.2 uses the user namespace of the
+//! device.
 
 use nix::errno::Errno;
 use uverbs_abi::flow::{
@@ -16,20 +16,20 @@ use uverbs_abi::flow::{
 };
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Bits of a filter as the kernel keeps it: everything but the byte that pads an IPv6 filter
-/// (`struct ib_flow_ipv6_filter` ends at its `real_sz`, offset 39).
+/// Size of a filter in the kernel: everything except the byte that pads an IPv6 filter (`struct ib_flow_ipv6_filter` ends at its
+/// `real_sz`, offset 39).
 const IPV6_FILTER: usize = 39;
 
-/// Who asks, and of which device.
+/// The caller's rights, and the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     /// The caller has CAP_NET_RAW.
     pub(crate) net_raw: bool,
-    /// Ports of the device; they are numbered from 1.
+    /// Number of ports of the device, which are numbered from 1.
     pub(crate) ports: u32,
 }
 
-/// What a spec may refer to.
+/// The objects that a spec may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
     /// A flow action, by ACTION_HANDLE.
@@ -38,16 +38,16 @@ pub(crate) enum Object {
     Counters,
 }
 
-/// A filter of full size: what a short one leaves out is zero, hence not matched.
+/// A filter of full size: fields that a short one leaves out are zero, and therefore not matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filter<T> {
-    /// Looks at the headers inside a tunnel.
+    /// Matches the headers inside a tunnel.
     pub(crate) inner: bool,
     pub(crate) val: T,
     pub(crate) mask: T,
 }
 
-/// One spec that passed the core.
+/// One spec that the core has accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spec {
     Eth(Filter<FlowEthFilter>),
@@ -65,7 +65,7 @@ pub(crate) enum Spec {
     Count(u32),
 }
 
-/// The specs of one request, in order, without heap.
+/// The specs of one request, in order, without heap memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Specs {
     list: [Option<Spec>; MAX_SPECS],
@@ -77,7 +77,7 @@ impl Specs {
         self.list.iter().flatten()
     }
 
-    /// The counters handles named, once per spec that names one: each holds a use of the object.
+    /// The handles of counters, once for each spec that names one: each has a use of the object.
     #[cfg(test)]
     pub(crate) fn counters(&self) -> impl Iterator<Item = u32> + Clone {
         self.iter().filter_map(|spec| match spec {
@@ -87,9 +87,9 @@ impl Specs {
     }
 }
 
-/// Checks the fixed part of CREATE_FLOW and splits off the bytes of its specs.
+/// Checks the fixed part of CREATE_FLOW and returns it with the bytes of its specs.
 ///
-/// These are all the checks before the queue pair is looked up. The caller's context is taken to exist.
+/// These are all checks before the queue pair is looked up. The caller must have a context.
 pub(crate) fn header(body: &[u8], caller: Caller) -> Result<(CreateFlow, &[u8]), Errno> {
     let (request, rest) = CreateFlow::read_from_prefix(body).map_err(|_| Errno::ENOSPC)?;
     let attr = request.flow_attr;
@@ -99,7 +99,7 @@ pub(crate) fn header(body: &[u8], caller: Caller) -> Result<(CreateFlow, &[u8]),
     if !caller.net_raw {
         return Err(Errno::EPERM);
     }
-    // Bit 0 passes here; that mlx5 does not take it is for mlx5 to say.
+    // Bit 0 is accepted here; mlx5 refuses it later.
     let flags = FLAG_ALLOW_LOOP_BACK | FLAG_DONT_TRAP | FLAG_EGRESS;
     let leftovers = matches!(attr.type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT);
     if attr.flags & !flags != 0 || (attr.flags & FLAG_DONT_TRAP != 0 && leftovers) {
@@ -119,10 +119,10 @@ pub(crate) fn header(body: &[u8], caller: Caller) -> Result<(CreateFlow, &[u8]),
     Ok((request, specs))
 }
 
-/// Checks and normalises the specs of a request whose header passed and whose queue pair was found.
+/// Checks and normalises the specs of a request whose header was accepted and whose queue pair was found.
 ///
-/// `lookup` is asked once for each spec that names an object, in order, so that it can take a use of that object
-/// each time. After an error the uses it granted are to be given back, as `ib_uverbs_flow_resources_free` does.
+/// `lookup` is called once for each spec that names an object, in order, so that it can take a use of that object each time. After an
+/// error the uses that it granted must be released, as `ib_uverbs_flow_resources_free` does.
 pub(crate) fn specs(
     attr: &FlowAttr,
     mut bytes: &[u8],
@@ -171,7 +171,7 @@ fn action(
             FlowSpecActionDrop::read_from_bytes(whole).map_err(|_| WRONG_SIZE)?;
             Spec::Drop
         }
-        // The one action whose size is a matter of support: even size 0 is answered so.
+        // The only action whose size is a matter of support: even size 0 gets this errno.
         SPEC_ACTION_HANDLE => {
             let spec = FlowSpecActionHandle::read_from_bytes(whole).map_err(|_| Errno::EOPNOTSUPP)?;
             lookup(Object::FlowAction, spec.handle)?;
@@ -211,15 +211,15 @@ fn filter(head: FlowSpecHdr, whole: &[u8]) -> Result<Spec, Errno> {
     })
 }
 
-/// A field of fewer bits than its integer has.
+/// Checks that a value fits into a field with fewer bits than its integer.
 fn fits(value: u32, bits: u32) -> Result<(), Errno> {
     if value >> bits == 0 { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
-/// Cuts what follows the head into value and mask, and brings both to the full size.
+/// Splits what follows the head into value and mask, and extends both to the full size.
 ///
-/// Half of an odd size is rounded down, and the odd byte is skipped: the kernel does no better. A filter longer
-/// than the kernel's passes if its extra mask bytes are zero (`spec_filter_size`); its extra values are not read.
+/// Half of an odd size is rounded down, and the odd byte is skipped, as in the kernel. A filter longer than the kernel's is accepted if
+/// its additional mask bytes are zero (`spec_filter_size`); its additional values are not read.
 fn halves<T: FromZeros + FromBytes + IntoBytes>(
     whole: &[u8],
     inner: bool,

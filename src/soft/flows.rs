@@ -1,7 +1,6 @@
-//! Flows: CREATE_FLOW from the request to the steering table.
+//! Flows: from the request CREATE_FLOW to the steering table.
 //!
-//! Source: `ib_uverbs_ex_create_flow`, uverbs_cmd.c, and `mlx5_ib_create_flow`, fs.c, Linux 6.1. That a caller
-//! lacks CAP_NET_RAW is never an error here.
+//! Source: `ib_uverbs_ex_create_flow`, uverbs_cmd.c, and `mlx5_ib_create_flow`, fs.c, Linux 6.1. CAP_NET_RAW is not required here.
 
 use nix::errno::Errno;
 use uverbs_abi::flow::{CreateFlow, CreateFlowResp};
@@ -19,9 +18,9 @@ use super::table::Kind;
 #[derive(Debug)]
 pub(super) struct Flow {
     qp: u32,
-    /// Counters objects, once for each COUNT spec: each is a use of the object.
+    /// Counters objects, once for each COUNT spec: each is one use of the object.
     taken: Vec<u32>,
-    /// The counters object that the rule counts with. A rule that is not NORMAL has none, whatever its specs.
+    /// The counters object of the rule. A rule that is not NORMAL has none, whatever its specs are.
     pub(super) counting: Option<u32>,
 }
 
@@ -31,7 +30,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         Some(found) if usize::from(found.len) >= size_of::<CreateFlow>() => call.input(CORE_IN)?.to_vec(),
         _ => return Err(Errno::ENOSPC),
     };
-    // Of a device that is gone no port is looked at.
+    // If the device was removed, the port is not checked.
     let ports = if call.state.gone { u32::MAX } else { PORTS.into() };
     let (request, spec_bytes) = flow_check::header(&body, Caller { net_raw: true, ports })?;
     let flow_handle = call.begin(Kind::Flow)?;
@@ -73,7 +72,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.respond(&CreateFlowResp { comp_mask: 0, flow_handle })
 }
 
-/// The driver's part: its own request, the rule, the counters, the table, in this order.
+/// The driver's part: its own request, the rule, the counters and the table, in this order.
 fn insert(
     call: &mut Call<'_, '_, '_>,
     request: &CreateFlow,
@@ -83,7 +82,7 @@ fn insert(
 ) -> Result<(u32, Option<u32>), Errno> {
     let payload = counters::payload(call)?;
     let rule = Rule::compile(&request.flow_attr, specs, &call.state.rules)?;
-    // A rule that counts has one COUNT spec, so the object it took is the one that was named.
+    // A rule that counts has one COUNT spec, so the object whose use was taken is the named one.
     let counting = rule.counters().and_then(|_| taken.last().copied());
     if let Some(id) = counting {
         counters::bind(call, id, payload)?;
@@ -100,7 +99,7 @@ fn insert(
 }
 
 impl State {
-    /// Takes a flow away: `mlx5_ib_destroy_flow` always succeeds.
+    /// Removes a flow: `mlx5_ib_destroy_flow` always succeeds.
     pub(super) fn destroy_flow(&mut self, id: u32) {
         let Some(flow) = self.flows.remove(&id) else { return };
         self.steering.remove(id);

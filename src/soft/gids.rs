@@ -10,13 +10,13 @@ use super::{NODE_GUID, PORTS};
 /// A global identifier.
 pub(super) type Gid = [u8; 16];
 
-/// Entry 0: a link-local address made of the node's GUID.
+/// Entry 0: a link-local address that is made from the node's GUID.
 const LINK_LOCAL: Gid = zerocopy::transmute!([0xfe80_0000_0000_0000_u64.to_be(), NODE_GUID.to_be()]);
 /// Entry 1: the IPv4 address 192.0.2.1 (TEST-NET-1 of RFC 5737).
 const IPV4: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const GIDS: [Gid; 2] = [LINK_LOCAL, IPV4];
 
-/// All entries that hold a GID.
+/// All entries that contain a GID.
 pub(super) fn entries(profile: &Profile) -> impl Iterator<Item = GidEntry> + use<> {
     let table = (0..profile.gids).zip(GIDS);
     table.map(|(gid_index, gid)| GidEntry {
@@ -36,7 +36,7 @@ pub(super) fn entry(profile: &Profile, index: u32) -> Result<GidEntry, Errno> {
     entries(profile).find(|entry| entry.gid_index == index).ok_or(Errno::ENODATA)
 }
 
-/// Whether packets to this GID come in at this device.
+/// Whether packets to this GID arrive at this device.
 pub(super) fn is_own(profile: &Profile, gid: &Gid) -> bool {
     entries(profile).any(|entry| entry.gid == *gid)
 }
@@ -51,7 +51,8 @@ pub(super) fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (is_ipv4(gid) && gid[12] >> 4 == 0xe)
 }
 
-/// What `rdma_resolve_ip` says first, addr.c, Linux 6.1: packets have headers of one kind. Whether anybody is there is not asked.
+/// The first check of `rdma_resolve_ip`, addr.c, Linux 6.1: all packets have headers of one kind. Whether the destination exists is not
+/// checked.
 pub(super) fn resolve(source: &Gid, destination: &Gid) -> Result<(), Errno> {
     if is_multicast(destination) || is_ipv4(source) == is_ipv4(destination) {
         Ok(())
@@ -60,7 +61,7 @@ pub(super) fn resolve(source: &Gid, destination: &Gid) -> Result<(), Errno> {
     }
 }
 
-/// How packets travel: what their network header is made of.
+/// The route of packets: the data of their network header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) source: Gid,

@@ -19,9 +19,9 @@ pub(super) struct MemoryRegion {
     pub(super) pd: u32,
     /// Local and remote key are the same, as on mlx5.
     pub(super) key: u32,
-    /// What others are told instead of it; zero if there is no key for them.
+    /// The remote key, if it differs; zero if there is none.
     pub(super) remote: u32,
-    /// Address of the first byte as requests name it.
+    /// Address of the first byte in requests.
     pub(super) iova: u64,
     pub(super) length: u64,
     pub(super) access: AccessFlags,
@@ -42,7 +42,7 @@ fn check_access(profile: &Profile, access: AccessFlags) -> Result<(), Errno> {
     if access.contains(AccessFlags::ON_DEMAND) { Err(profile.no_paging()) } else { Ok(()) }
 }
 
-/// `ib_uverbs_reg_mr`, then what `ib_umem_get` says.
+/// `ib_uverbs_reg_mr`, then the checks of `ib_umem_get`.
 pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: RegMr = call.request()?;
     if request.start % 4096 != request.hca_va % 4096 {
@@ -79,7 +79,7 @@ impl Call<'_, '_, '_> {
     }
 }
 
-/// The memory behind addresses of the process, to be seen at others by the device.
+/// The memory at addresses of the process, for which the device uses other addresses.
 fn pin(call: &Call<'_, '_, '_>, start: u64, length: u64, iova: u64) -> Result<Memory, Errno> {
     let memory = Memory::register(call.blocks(), start, length)?;
     if iova.checked_add(length).is_some() { Ok(memory) } else { Err(Errno::EINVAL) }
@@ -90,8 +90,7 @@ const TRANSLATION: u32 = 1 << 0;
 const DOMAIN: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 
-/// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12; where regions can be moved, as mlx5 does that.
-/// The keys stay as they are.
+/// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12. If regions can be moved, as by mlx5. The keys do not change.
 pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ReregMr = call.request()?;
     let has = |flag| request.flags & flag != 0;
@@ -148,14 +147,14 @@ pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// The status of a request whose piece was not reached: the key is no good, or the piece leaves its region.
+    /// The status of a request whose piece cannot be accessed: the key is invalid, or the piece is not inside its region.
     pub(super) fn unreached(&self, pd: u32, piece: &Sge) -> u32 {
         let mr = self.mrs.get(&(piece.lkey >> 8)).filter(|mr| mr.key == piece.lkey && mr.pd == pd);
         if mr.is_some() { wc_status::LOC_PROT_ERR } else { self.profile.bad_local_key() }
     }
 
-    /// The memory that one piece of a request of this protection domain names, and where in it the piece
-    /// begins. None if the key is wrong, the piece leaves the region, or the region does not allow this.
+    /// The memory that one piece of a request of this protection domain names, and the piece's offset in it. `None` if the key is wrong,
+    /// if the piece is not inside the region, or if the region does not allow the access.
     pub(super) fn reach(&self, pd: u32, piece: &Sge, needed: AccessFlags) -> Option<(&Memory, usize)> {
         let mr = self.mrs.get(&(piece.lkey >> 8))?;
         let offset = mr.offset(piece.addr, piece.length.into())?;

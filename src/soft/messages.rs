@@ -1,15 +1,15 @@
-//! Messages of connected queue pairs, RC, UC and XRC: the side that asks.
+//! Messages of connected queue pairs, RC, UC and XRC: the requester.
 //!
-//! There is no wire between two queue pairs of this device, so a request is carried out at once and as a
-//! whole: nothing is lost, repeated or out of order, and what rxe's timers would do is done right away:
-//! - nobody there, or nobody who is ready, connected back, and at the same sequence number: RC is out of
-//!   retries (RETRY_EXC_ERR) whatever their number is; UC does not notice;
-//! - no receive posted: RC with an RNR retry count of 7 waits, and the request is tried again when a receive is
-//!   posted, and after every command; with a smaller count it is out of retries (RNR_RETRY_EXC_ERR).
+//! There is no wire between two queue pairs of this device, so a request is executed immediately and as a whole: nothing is lost,
+//! repeated or out of order. Where rxe's timers would act, the result follows at once:
+//! - there is no queue pair at the other end, or it is not ready, not connected to this one, or expects another sequence number: RC runs
+//!   out of retries (RETRY_EXC_ERR) whatever their number is; UC does not notice;
+//! - no receive is posted: RC with an RNR retry count of 7 waits, and the request is retried when a receive is posted, and after every
+//!   command; with a smaller count it runs out of retries (RNR_RETRY_EXC_ERR).
 //!
-//! Statuses are those of rxe (rxe_req.c, rxe_comp.c, Linux 6.1), but for local keys that do not exist or belong
-//! to another protection domain: LOC_PROT_ERR as on cards, where rxe has LOC_QP_OP_ERR. What rxe would wait
-//! for without end, a read with no read allowed in flight, is LOC_QP_OP_ERR.
+//! Statuses are those of rxe (rxe_req.c, rxe_comp.c, Linux 6.1), except for local keys that do not exist or belong to another protection
+//! domain: LOC_PROT_ERR as on cards, where rxe has LOC_QP_OP_ERR. A read with no read allowed in flight, for which rxe would wait for
+//! ever, is LOC_QP_OP_ERR.
 
 use uverbs_abi::rxe::SendWqe;
 use uverbs_abi::types::{AccessFlags, SendFlags, qp_type, wc_status, wr_opcode};
@@ -21,7 +21,7 @@ use super::responder::{Answer, Effect, Message};
 use super::state::State;
 use super::windows;
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Send,
@@ -31,7 +31,7 @@ pub(super) enum Action {
     FetchAdd,
 }
 
-/// What a request asks for.
+/// The properties of the operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) action: Action,
@@ -40,7 +40,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// That of a queue pair of this type; none if it cannot do that.
+    /// The operation for a queue pair of this type; `None` if it does not support it.
     fn of(kind: u8, opcode: u32) -> Option<Self> {
         let plain = |action| Self { action, has_imm: false, invalidates: false };
         let is_reliable = is_reliable(kind);
@@ -57,18 +57,18 @@ impl Operation {
         })
     }
 
-    /// Whether it uses up a receive of the other side.
+    /// Whether it consumes a receive of the peer.
     pub(super) fn takes_receive(self) -> bool {
         self.action == Action::Send || self.has_imm
     }
 
-    /// Whether data comes back.
+    /// Whether it returns data.
     pub(super) fn is_answered(self) -> bool {
         matches!(self.action, Action::Read | Action::CompareSwap | Action::FetchAdd)
     }
 }
 
-/// How a request ends.
+/// The result of a request.
 struct End {
     status: u32,
     packets: u32,
@@ -77,7 +77,7 @@ struct End {
 }
 
 impl State {
-    /// Carries out the oldest request; false if it has to wait.
+    /// Executes the oldest request. False if it has to wait.
     pub(super) fn send_message(&mut self, number: u32, was_tried: bool) -> bool {
         let Some(qp) = self.qps.get(&number) else { return true };
         let wqe = pieces::oldest_send(&qp.sends);
@@ -107,18 +107,19 @@ impl State {
         }
         let (mut effect, mut status) = (end.effect, end.status);
         if peer == number && effect.broken {
-            // Sent to itself: the request ends first, and breaks the queue pair, which flushes the others (`rxe_completer`, rxe_comp.c, 6.1).
+            // Sent to itself: the request ends first and moves the queue pair to the error state, which flushes the others
+            // (`rxe_completer`, rxe_comp.c, 6.1).
             status = self.profile.status_to_itself(status);
             effect.broken = status == wc_status::SUCCESS;
         }
         let is_told = self.take_effect(peer, effect);
-        // rxe acknowledges nothing that it could not tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
+        // rxe does not acknowledge a message whose completion it could not write (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
         let is_lost = !is_told && self.profile.is_rxe() && end.is_reliable;
         self.sent(number, &wqe, if is_lost { wc_status::RETRY_EXC_ERR } else { status });
         true
     }
 
-    /// How many requests behind the oldest, which is to be tried again, is one that will wait for itself for ever.
+    /// Counted from the oldest request, which is to be retried: the position of a request that will wait for itself for ever.
     fn waits_for_itself(&self, qp: &Qp) -> Option<u32> {
         if !self.profile.waits_for_itself() {
             return None;
@@ -129,7 +130,7 @@ impl State {
             if SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::FENCE) {
                 fenced = fenced.or(Some(behind));
             }
-            // A fence behind it has not let anything through yet.
+            // A fence behind it has not let anything pass yet.
             if Operation::of(qp.kind, wqe.wr.opcode).is_some_and(Operation::is_answered) {
                 return fenced;
             }
@@ -137,7 +138,7 @@ impl State {
         None
     }
 
-    /// What a request comes to; none if it has to wait for a receive.
+    /// The result of a request; `None` if it has to wait for a receive.
     fn carry_out(&self, number: u32, qp: &Qp, wqe: &SendWqe, was_tried: bool) -> Option<End> {
         let local_end = |status| {
             let status = self.profile.own_status(status);
@@ -147,7 +148,7 @@ impl State {
             return local_end(wc_status::LOC_QP_OP_ERR);
         };
         if operation.is_answered() && qp.attrs.max_rd_atomic == 0 {
-            // It waits for one of those before it to end (`check_init_depth`, rxe_req.c).
+            // It waits until one of the earlier ones has ended (`check_init_depth`, rxe_req.c).
             return if self.profile.is_rxe() { None } else { local_end(wc_status::LOC_QP_OP_ERR) };
         }
         let is_atomic = matches!(operation.action, Action::CompareSwap | Action::FetchAdd);
@@ -162,7 +163,7 @@ impl State {
         let needed = if operation.is_answered() { AccessFlags::LOCAL_WRITE } else { AccessFlags::empty() };
         let local = self.local(qp, wqe, &inline, needed);
         let local = match local {
-            // Where an answer goes to is looked at when it is there (`do_read` and `do_atomic`, rxe_comp.c).
+            // The destination of a response is checked when the response has arrived (`do_read` and `do_atomic`, rxe_comp.c).
             Err(status) if operation.is_answered() && status != wc_status::LOC_LEN_ERR => {
                 Err(wc_status::LOC_PROT_ERR)
             }
@@ -189,7 +190,7 @@ impl State {
             }
             None if self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
             None => (wc_status::RETRY_EXC_ERR, Effect::default()),
-            // It was carried out, and somebody else is told.
+            // The request was executed, and another queue pair gets the response.
             Some(_) if !is_answered && self.profile.retries_for_ever(qp.attrs.retry_cnt) => return None,
             Some(answer) if !is_answered => (wc_status::RETRY_EXC_ERR, answer.taken()),
             Some(Answer::NotReady) if qp.attrs.rnr_retry >= 7 => {
@@ -204,9 +205,9 @@ impl State {
         Some(End { status, packets, effect, is_reliable })
     }
 
-    /// The queue pair at the other end, if messages arrive there: it is of the same type, or a target for an initiator; ready, and connected to
-    /// this one by number and by path (`check_type_state` and `check_addr`,
-    /// rxe_recv.c, Linux 6.1; that numbers agree both ways is what cards check, and rxe does not).
+    /// The queue pair at the other end, if messages arrive there: it has the same type, or is a target for an initiator; it is ready, and
+    /// connected to this one by number and by path (`check_type_state` and `check_addr`, rxe_recv.c, Linux 6.1). Cards check that the
+    /// numbers agree in both directions; rxe does not.
     fn peer(&self, number: u32, qp: &Qp) -> Option<(u32, &Qp)> {
         let to = qp.attrs.dest_qp_num;
         let peer = self.qps.get(&to)?;

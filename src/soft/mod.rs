@@ -80,13 +80,13 @@ use crate::kernel::process::Origin as Process;
 use crate::kernel::transport::Transport;
 pub use crate::kernel::transport::{RawAttr, RawCommand, RawConnection};
 
-/// The driver id that commands to it carry: none of the kernel's drivers.
+/// The driver id in commands for it: none of the kernel's drivers.
 pub(crate) const DRIVER_ID: u32 = 0;
 /// Number of ports.
 pub(crate) const PORTS: u8 = 1;
 /// GUID of the device, and of its system: a locally administered one.
 pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
-/// Firmware version as it is shown.
+/// The firmware version as text.
 pub(crate) const FIRMWARE: &str = "0.1.0";
 const NAME: &str = "soft0";
 
@@ -102,15 +102,16 @@ pub struct SoftDevice {
 #[derive(Debug)]
 struct Hardware {
     profile: Profile,
-    /// The process whose memory it is.
+    /// The process that owns its memory.
     process: Process,
     state: Mutex<State>,
 }
 
 impl Hardware {
-    /// None in a child of `fork`: a thread that is not there may have the lock, and the event files are the parent's.
+    /// Locks the state. `None` in a child of `fork`: a thread that does not exist there may hold the lock, and the event files are the
+    /// parent's.
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
-        // Nothing in there panics; were it to, the state would still be the best there is.
+        // Nothing panics under the lock. If it did, the state would still be usable.
         self.process.is_here().then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -182,7 +183,7 @@ impl SoftDevice {
     /// ```
     #[cfg(feature = "pcap")]
     pub fn play(&self, capture: &mut Capture) -> std::result::Result<u64, CaptureError> {
-        // Nobody else may have to wait for the source.
+        // No other caller must wait for the source.
         let Some(frame) = capture.next_frame()? else { return Ok(0) };
         let mut state = self.hardware.lock();
         let mut arrive = |frame: &[u8]| state.iter_mut().for_each(|state| state.arrive_from_wire(frame));
@@ -206,13 +207,13 @@ impl SoftDevice {
         }
     }
 
-    /// The frames that went through its port; none when it has vanished.
+    /// The frames that passed its port; `None` if it was removed.
     pub(crate) fn frames(&self, op: &'static str) -> Result<Option<Frames>> {
         self.hardware.process.check(op)?;
         Ok(self.hardware.lock().filter(|state| !state.gone).map(|state| state.frames))
     }
 
-    /// To be told of receives of this queue pair, or of a shared queue.
+    /// The device to notify of receives of this queue pair, or of a shared queue.
     pub(crate) fn ring_device(&self, qp: Option<u32>) -> impl RingDevice + use<> {
         Receives { hardware: self.hardware.clone(), qp }
     }
@@ -224,7 +225,7 @@ impl SoftDevice {
     }
 
     fn open_file(&self) -> Connection {
-        // In a child there is no file, so that everything is answered by EIO.
+        // In a child there is no file, so every command returns EIO.
         let file = self.hardware.lock().map_or(0, |mut state| state.open());
         Connection { file, hardware: self.hardware.clone() }
     }
@@ -247,7 +248,7 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// Somebody posts receives.
+/// Notifies the device of posted receives.
 #[derive(Debug)]
 struct Receives {
     hardware: Arc<Hardware>,

@@ -1,8 +1,7 @@
-//! From a command to a checked call: the kernel's order of checks, and its errno for each.
+//! Converts a command to a checked call, with the kernel's order of checks and its errno for each.
 //!
-//! Source: `ib_uverbs_ioctl` to `uverbs_process_attr`, uverbs_ioctl.c, and the look-ups of rdma_core.c,
-//! Linux 6.1. Where the kernel follows a pointer, a command has a buffer; an attribute that wants one and has
-//! none is a pointer that cannot be followed.
+//! Source: `ib_uverbs_ioctl` to `uverbs_process_attr`, uverbs_ioctl.c, and the look-ups of rdma_core.c, Linux 6.1. Where the kernel
+//! dereferences a pointer, a command has a buffer. An attribute that needs one and has none is treated as an invalid pointer.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -17,7 +16,7 @@ use super::schema::{self, Method, Want};
 use super::table::Kind;
 use crate::kernel::command::Command;
 
-/// Checks the header and finds the method: all that comes before the attributes.
+/// Checks the header and finds the method: everything before the attributes.
 pub(super) fn method(profile: &Profile, command: &Command<'_>) -> Result<&'static Method, Errno> {
     let header = command.header();
     let num_attrs = usize::from(header.num_attrs);
@@ -38,7 +37,7 @@ pub(super) fn method(profile: &Profile, command: &Command<'_>) -> Result<&'stati
 pub(super) fn attributes(call: &mut Call<'_, '_, '_>, method: &Method) -> Result<(), Errno> {
     let count = call.command.len();
     if usize::from(call.command.header().num_attrs) > count {
-        // The array goes on beyond the memory that the command has.
+        // The array continues beyond the memory of the command.
         return Err(Errno::EFAULT);
     }
     for index in 0..count {
@@ -57,11 +56,11 @@ pub(super) fn attributes(call: &mut Call<'_, '_, '_>, method: &Method) -> Result
     if method.attrs.iter().any(|spec| missing(&spec)) { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// One attribute that the method knows.
+/// Checks one attribute that the method has.
 fn check(call: &mut Call<'_, '_, '_>, index: usize, attr: &Attr, want: Want) -> Result<Thing, Errno> {
     match want {
         Want::In { min, max, open } => {
-            // Before anything else: a tail that this device does not know must be zeros.
+            // Before anything else: the part that this device does not know must be zeros.
             if attr.len > max && open && !tail_is_zero(call, index, max) {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -89,7 +88,7 @@ fn sized(attr: &Attr, min: u16, max: u16, open: bool) -> Result<Thing, Errno> {
     Ok(Thing::Bytes)
 }
 
-/// Whether all bytes from `known` on are there and zero; `uverbs_is_attr_cleared`.
+/// Whether all bytes from `known` on can be read and are zero; `uverbs_is_attr_cleared`.
 fn tail_is_zero(call: &Call<'_, '_, '_>, index: usize, known: u16) -> bool {
     let tail = call.input_at(index).and_then(|bytes| bytes.get(usize::from(known)..));
     tail.is_some_and(|tail| tail.iter().all(|byte| *byte == 0))
@@ -109,7 +108,7 @@ fn object(call: &mut Call<'_, '_, '_>, index: usize, data: u64, want: Want) -> R
         Want::Use(kind) => call.lookup(kind, data).map(Thing::Object),
         Want::Destroy(kind) => {
             let entry = call.table().get(data, kind)?;
-            // The handle fits: it was found.
+            // The handle fits, because it was found.
             Ok(Thing::Object(Object { handle: data as u32, id: entry.id }))
         }
         Want::NewFd(events) => {

@@ -1,7 +1,7 @@
-//! Pieces of memory that a request names, and copying from one list of them to another.
+//! Pieces of memory that a request names, and copying between two lists of them.
 //!
-//! What a request says is read once, bounded, and looked up before anything is copied: a request reaches all
-//! of its memory or none of it. Large messages are copied through a small buffer.
+//! A request is read once, checked, and looked up before anything is copied: a request accesses all of its memory or none of it. Large
+//! messages are copied through a small buffer.
 
 use uverbs_abi::rxe::{DmaInfo, RecvWqe, SendWqe, Sge};
 use uverbs_abi::types::{AccessFlags, SendFlags, wc_status};
@@ -13,10 +13,10 @@ use super::queue_pairs::Qp;
 use super::ring::Consumer;
 use super::state::State;
 
-/// Most bytes that are copied at once.
+/// Maximum number of bytes that are copied at a time.
 const CHUNK: usize = 64 << 10;
 
-/// Bytes in one place.
+/// Bytes at one place.
 #[derive(Debug)]
 pub(super) enum Place<'a> {
     Region {
@@ -24,7 +24,7 @@ pub(super) enum Place<'a> {
         offset: usize,
         len: usize,
     },
-    /// Bytes that are not the user's memory: to be read only.
+    /// Bytes that are not the user's memory, and can only be read.
     Bytes(&'a [u8]),
 }
 
@@ -56,7 +56,7 @@ impl Place<'_> {
     }
 }
 
-/// A list that takes nothing from the heap for one element: most requests have one piece.
+/// A list that needs no heap memory for one element: most requests have one piece.
 #[derive(Debug)]
 pub(super) enum Few<T> {
     None,
@@ -89,7 +89,7 @@ impl<T> std::ops::Deref for Few<T> {
     }
 }
 
-/// Copies all bytes of one list to the start of the other; false if they do not fit.
+/// Copies all bytes of one list to the start of the other. False if they do not fit.
 #[must_use]
 pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
     let most = from.iter().map(Place::len).max().unwrap_or(0);
@@ -116,7 +116,7 @@ pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
     true
 }
 
-/// The same, of bytes that are not the user's memory.
+/// The same for bytes that are not the user's memory.
 #[must_use]
 pub(super) fn put(mut bytes: &[u8], to: &[Place<'_>]) -> bool {
     for place in to {
@@ -129,7 +129,7 @@ pub(super) fn put(mut bytes: &[u8], to: &[Place<'_>]) -> bool {
     bytes.is_empty()
 }
 
-/// Appends all bytes of a list; false if they cannot be read.
+/// Appends all bytes of a list. False if they cannot be read.
 #[must_use]
 pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
     from.iter().all(|place| {
@@ -139,8 +139,8 @@ pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
     })
 }
 
-/// The pieces of the oldest request of a ring, behind its head of `head` bytes: as many as it says, and no more
-/// than the ring was made for.
+/// The pieces of the oldest request of a ring, after its head of `head` bytes: as many as the request says, but not more than the ring
+/// was created for.
 fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Few<Sge>> {
     match count {
         _ if count > most => None,
@@ -160,14 +160,14 @@ fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Few<Sge>>
 #[derive(Debug)]
 pub(super) struct Receive {
     pub(super) wr_id: u64,
-    /// Bytes that it says it has room for.
+    /// The number of bytes for which it says it has room.
     pub(super) room: u32,
-    /// None if it makes no sense.
+    /// `None` if they are malformed.
     pieces: Option<Few<Sge>>,
 }
 
 impl Receive {
-    /// Bytes that its pieces have room for.
+    /// The number of bytes for which its pieces have room.
     pub(super) fn len(&self) -> usize {
         self.pieces.iter().flat_map(|pieces| pieces.iter()).map(|piece| piece.length as usize).sum()
     }
@@ -185,27 +185,27 @@ pub(super) fn oldest_receive(ring: &Consumer, max_sge: u32) -> Option<Receive> {
     Some(Receive { wr_id: wqe.wr_id, room: wqe.dma.resid, pieces })
 }
 
-/// Reads the oldest send; the ring must have one.
+/// Reads the oldest send. The ring must have one.
 pub(super) fn oldest_send(ring: &Consumer) -> SendWqe {
     send_behind(ring, 0)
 }
 
-/// Reads the send that is so many behind the oldest; the ring must have that.
+/// Reads the send that is `slots` after the oldest. The ring must have it.
 pub(super) fn send_behind(ring: &Consumer, slots: u32) -> SendWqe {
     let mut wqe = SendWqe::new_zeroed();
-    // A slot is never smaller than this; an empty request is none that can be carried out.
+    // A slot is never smaller than this. An empty request cannot be executed.
     if !ring.read_behind(slots, 0, wqe.as_mut_bytes()) {
         wqe.wr.opcode = u32::MAX;
     }
     wqe
 }
 
-/// Whether the producer has described the data as rxe wants it: all of it is still to be done.
+/// Whether the producer has described the data as rxe requires: none of it is transferred yet.
 fn is_fresh(dma: &DmaInfo) -> bool {
     dma.length == dma.resid && dma.cur_sge == 0 && dma.sge_offset == 0
 }
 
-/// Data inside the oldest send; empty if it has none there.
+/// Inline data of the oldest send; empty if it has none.
 pub(super) fn inline(qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
     if !SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::INLINE) {
         return Ok(Vec::new());
@@ -219,7 +219,7 @@ pub(super) fn inline(qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
 }
 
 impl State {
-    /// The first `len` bytes of these pieces, all in regions that allow this.
+    /// The first `len` bytes of these pieces, which must all be in regions that allow this access.
     fn places(
         &self,
         pd: u32,
@@ -235,7 +235,7 @@ impl State {
             if now == 0 {
                 continue;
             }
-            // Not more than the piece's own length.
+            // Not more than the length of the piece.
             let used = Sge { length: now as u32, ..*piece };
             let (memory, offset) = self.reach(pd, &used, needed).ok_or_else(|| self.unreached(pd, &used))?;
             places.push(Place::Region { memory, offset, len: now });
@@ -244,13 +244,13 @@ impl State {
         if rest == 0 { Ok(places) } else { Err(too_short) }
     }
 
-    /// Where `len` bytes that come in go to.
+    /// The destination of `len` received bytes.
     pub(super) fn landing(&self, pd: u32, receive: &Receive, len: usize) -> Result<Few<Place<'_>>, u32> {
         let pieces = receive.pieces.as_ref().ok_or(wc_status::LOC_QP_OP_ERR)?;
         self.places(pd, pieces, len, AccessFlags::LOCAL_WRITE, wc_status::LOC_LEN_ERR)
     }
 
-    /// The local data of the oldest send: `len` bytes of it, or all that it says it has.
+    /// The local data of the oldest send: `len` bytes of it, or as many as it says it has.
     pub(super) fn local<'a>(
         &'a self,
         qp: &Qp,

@@ -1,7 +1,7 @@
-//! Making and destroying queue pairs.
+//! Creating and destroying queue pairs.
 //!
-//! Source: uverbs_std_types_qp.c; the driver's part as rxe does it (`rxe_create_qp`, `rxe_qp_chk_init`,
-//! `rxe_qp_from_init`), for RAW_PACKET too, which rxe has not; Linux 6.1.
+//! Source: uverbs_std_types_qp.c; the driver's part is that of rxe (`rxe_create_qp`, `rxe_qp_chk_init`, `rxe_qp_from_init`), also for
+//! RAW_PACKET, which rxe does not have; Linux 6.1.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::qp;
@@ -20,7 +20,7 @@ use super::state::State;
 use super::xrc::{self, NONE};
 use crate::driver::ring::Geometry;
 
-/// Most bytes that travel inside a send request, as on mlx5.
+/// Maximum number of inline bytes of a send request, as on mlx5.
 const MAX_INLINE: u32 = 928;
 
 #[derive(Debug)]
@@ -31,61 +31,61 @@ pub(super) struct Qp {
     pub(super) pd: u32,
     pub(super) send_cq: u32,
     pub(super) recv_cq: u32,
-    /// Where receives come from, if not from a ring of its own.
+    /// The source of receives, if it is not an own ring.
     pub(super) srq: Option<u32>,
-    /// The domain of a target of extended reliable connections, by its number.
+    /// The number of the domain of a target of extended reliable connections.
     pub(super) domain: Option<u32>,
     pub(super) user_handle: u64,
     pub(super) events: Option<u32>,
     /// One of [`qp_state`].
     pub(super) state: u8,
     pub(super) port: u8,
-    /// All other attributes, as they were last set; sequence numbers count on from there.
+    /// All other attributes, as they were last set. Sequence numbers increase from there.
     pub(super) attrs: ModifyQp,
-    /// Multicast groups that it is in.
+    /// The multicast groups to which it is attached.
     pub(super) groups: Vec<(Gid, u16)>,
-    /// It is to be drained, and the oldest request has begun but not ended.
+    /// It is being drained, and the oldest request has begun but not ended.
     pub(super) draining: bool,
-    /// So many requests behind the oldest is one that waits for itself ([`Profile::waits_for_itself`]).
+    /// The position, counted from the oldest request, of one that waits for itself ([`Profile::waits_for_itself`]).
     pub(super) stuck_after: Option<u32>,
     pub(super) cap: QpCap,
     pub(super) signal_all: bool,
     pub(super) sends: Consumer,
-    /// None if receives come from a shared queue.
+    /// `None` if receives come from a shared queue.
     pub(super) receives: Option<Consumer>,
     pub(super) offsets: Vec<u64>,
-    /// Completion counters that are attached, and what each counts.
+    /// The attached completion counters, and what each counts.
     pub(super) counters: Vec<(u32, CompCntrOps)>,
-    /// Flows that deliver to it.
+    /// Number of flows that deliver to it.
     pub(super) uses: u32,
 }
 
 impl Qp {
-    /// Whether it takes messages.
+    /// Whether it can receive messages.
     pub(super) fn can_receive(&self) -> bool {
         matches!(self.state, qp_state::RTR | qp_state::RTS | qp_state::SQD | qp_state::SQE)
     }
 
-    /// Whether its send queue alone has stopped, and flushes what is posted.
+    /// Whether only its send queue has stopped, and flushes what is posted.
     pub(super) fn has_stopped_sends(&self) -> bool {
         self.state == qp_state::SQE
     }
 
-    /// Receives that wait in its own ring.
+    /// Number of receives in its own ring.
     pub(super) fn posted(&self) -> u32 {
         self.receives.as_ref().map_or(0, Consumer::available)
     }
 }
 
-/// Whether a queue pair of this type sends until it is answered.
+/// Whether requests of a queue pair of this type are acknowledged.
 pub(super) fn is_reliable(kind: u8) -> bool {
     matches!(kind, qp_type::RC | qp_type::XRC_INI)
 }
 
-/// The order of the kernel: what the core asks of every queue pair, then what this device can.
+/// In the order of the kernel: the core's checks for every queue pair, then those of this device.
 fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
     use qp::create::{FLAGS, PD_HANDLE, RECV_CQ_HANDLE, SEND_CQ_HANDLE, SRQ_HANDLE, TYPE, XRCD_HANDLE};
-    // The test keeps this number within its type.
+    // The check keeps this number within its type.
     let kind = call.constant(TYPE, u8::MAX.into())? as u8;
     match kind {
         qp_type::XRC_TGT => {
@@ -135,12 +135,12 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
         return if special.is_empty() { Ok((kind, flags)) } else { Err(Errno::EOPNOTSUPP) };
     }
     needs_room::<CreateQpResp>(call)?;
-    // Later kernels than 6.1 look at this.
+    // Kernels after 6.1 check this.
     if call.find(UHW_IN).is_some_and(|found| found.len > 0) {
         return Err(Errno::EINVAL);
     }
     let has_more = !special.is_empty() || call.find(qp::create::SOURCE_QPN).is_some();
-    // mlx5 can have raw packets in a shared queue; here frames are told from messages by their ring.
+    // mlx5 can receive raw packets from a shared queue. Here the ring distinguishes frames from messages.
     let shared = kind == qp_type::RAW_PACKET && call.find(qp::create::SRQ_HANDLE).is_some();
     let has_none = match kind {
         qp_type::DRIVER => true,
@@ -154,7 +154,7 @@ fn check_qp(call: &Call<'_, '_, '_>) -> Result<(u8, QpCreateFlags), Errno> {
     Ok((kind, flags))
 }
 
-/// `rxe_qp_chk_cap`; and mlx5 refuses raw packets without any queue.
+/// `rxe_qp_chk_cap`; and mlx5 refuses raw packet queue pairs without any queue.
 fn check_cap(profile: &Profile, kind: u8, cap: &QpCap, has_srq: bool) -> Result<(), Errno> {
     let receives = cap.max_recv_wr > profile.max_qp_wr || cap.max_recv_sge > profile.max_sge;
     let too_much = cap.max_send_wr > profile.max_qp_wr
@@ -243,7 +243,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(RESP_QP_NUM, &number.to_ne_bytes())
 }
 
-/// `UVERBS_METHOD_QP_DESTROY`; the queue pair is gone by now. No event is reported as read.
+/// `UVERBS_METHOD_QP_DESTROY`, after the queue pair was destroyed. No event is reported as read.
 pub(super) fn destroyed_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(qp::destroy::RESP, DestroyQpResp::default().as_bytes())
 }

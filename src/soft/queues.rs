@@ -1,6 +1,6 @@
-//! Making, arming and destroying completion queues, and what other queues share with them.
+//! Creating, arming and destroying completion queues, and what other queues share with them.
 //!
-//! Source: uverbs_std_types_cq.c; the driver's part as rxe does it (`rxe_create_cq`); Linux 6.1.
+//! Source: uverbs_std_types_cq.c; the driver's part is that of rxe (`rxe_create_cq`); Linux 6.1.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::cq;
@@ -19,7 +19,7 @@ use super::table::Kind;
 use crate::driver::ring::Geometry;
 use crate::kernel::mapping::Mapping;
 
-/// What a completion queue announces next.
+/// The next completion that a queue announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Armed {
     No,
@@ -37,13 +37,13 @@ pub(super) struct Cq {
     pub(super) ring: Producer,
     pub(super) offset: u64,
     pub(super) armed: Armed,
-    /// It was full when a completion came: there will be no more.
+    /// It was full when a completion arrived: it accepts no more.
     pub(super) overrun: bool,
-    /// Queue pairs on it; one that sends and receives on it counts twice.
+    /// Number of queue pairs that complete here; one that sends and receives here counts twice.
     pub(super) uses: u32,
 }
 
-/// Tells the driver's answer; the caller must have room for all of it.
+/// Writes the driver's response. The caller must have room for all of it.
 pub(super) fn driver_answer<T: IntoBytes + Immutable>(
     call: &mut Call<'_, '_, '_>,
     answer: &T,
@@ -58,12 +58,12 @@ pub(super) fn needs_room<T>(call: &Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 pub(super) fn offer(call: &mut Call<'_, '_, '_>, map: Mapping) -> Mminfo {
-    // Rings are far smaller than 4 GiB: the profile bounds their slots.
+    // Rings are far smaller than 4 GiB, because the profile limits their slots.
     let size = map.len() as u32;
     Mminfo { offset: call.state.offer(call.file, map), size, pad: 0 }
 }
 
-/// The event file that is named, or the file's first.
+/// The named event file, or the first one of the file.
 pub(super) fn event_file(call: &Call<'_, '_, '_>, id: u16) -> Option<u32> {
     let default = || call.state.files.get(&call.file)?.default_events;
     call.events(id).or_else(default)
@@ -111,13 +111,13 @@ pub(super) fn create_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(RESP_CQE, &geometry.capacity().to_ne_bytes())
 }
 
-/// `UVERBS_METHOD_CQ_DESTROY`; the queue is gone by now. Nothing tells the device what has been read of an
-/// event file, so no event is reported as read.
+/// `UVERBS_METHOD_CQ_DESTROY`, after the queue was destroyed. The device does not know what was read of an event file, so no event is
+/// reported as read.
 pub(super) fn destroyed_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(cq::destroy::RESP, DestroyCqResp::default().as_bytes())
 }
 
-/// `ib_uverbs_resize_cq`, then `rxe_resize_cq`: completions that wait go to the new ring.
+/// `ib_uverbs_resize_cq`, then `rxe_resize_cq`: completions that are not polled yet are moved to the new ring.
 pub(super) fn resize_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ResizeCq = call.request()?;
     let id = call.lookup(Kind::Cq, request.cq_handle.into())?.id;
@@ -143,14 +143,14 @@ pub(super) fn resize_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 /// `IB_CQ_MODERATE`.
 const MODERATE: u32 = 1;
 
-/// Most completions and microseconds, as on mlx5 (`MLX5_MAX_CQ_COUNT` and `MLX5_MAX_CQ_PERIOD`, device.h).
+/// Maximum number of completions and microseconds, as on mlx5 (`MLX5_MAX_CQ_COUNT` and `MLX5_MAX_CQ_PERIOD`, device.h).
 pub(super) fn moderation(profile: &Profile) -> CqModerationCaps {
     let [max_cq_moderation_count, max_cq_moderation_period] =
         if profile.cq_moderation { [0xffff, 0xfff] } else { [0; 2] };
     CqModerationCaps { max_cq_moderation_count, max_cq_moderation_period, ..CqModerationCaps::new_zeroed() }
 }
 
-/// `ib_uverbs_ex_modify_cq`, then `mlx5_ib_modify_cq`. Every completion is announced all the same.
+/// `ib_uverbs_ex_modify_cq`, then `mlx5_ib_modify_cq`. It has no effect: every completion is still announced.
 pub(super) fn moderate(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ExModifyCq = call.request()?;
     if request.attr_mask == 0 || request.reserved != 0 {
@@ -169,7 +169,7 @@ pub(super) fn req_notify_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ReqNotifyCq = call.request()?;
     let id = call.lookup(Kind::Cq, request.cq_handle.into())?.id;
     let cq = call.state.cqs.get_mut(&id).ok_or(Errno::EINVAL)?;
-    // The stronger wish stays (`rxe_req_notify_cq`).
+    // The stronger request stays (`rxe_req_notify_cq`).
     if request.solicited_only == 0 {
         cq.armed = Armed::Next;
     } else if cq.armed == Armed::No {

@@ -1,4 +1,4 @@
-//! Receiving: the oldest posted receive of a queue pair, and what comes into it.
+//! Receiving: the oldest posted receive of a queue pair, and the data that is written to it.
 
 use uverbs_abi::types::{qp_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -9,7 +9,7 @@ use super::queue_pairs::Qp;
 use super::state::State;
 
 impl State {
-    /// The oldest receive that a queue pair can have, if there is one.
+    /// The oldest receive that a queue pair can use, if there is one.
     pub(super) fn next_receive(&self, qp: &Qp) -> Option<Receive> {
         match qp.srq {
             Some(srq) => self.srqs.get(&srq)?.oldest(),
@@ -17,7 +17,7 @@ impl State {
         }
     }
 
-    /// Done with it: who sees the completion may count on the slot.
+    /// Finishes it. A program that sees the completion may use the slot.
     pub(super) fn take_receive(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if let Some(ring) = &mut qp.receives {
@@ -28,8 +28,8 @@ impl State {
         }
     }
 
-    /// Puts bytes that need no answer into the oldest receive: all of them or nothing, but of a frame what there is room for, as
-    /// cards do. Whoever has none posted loses them; one that they do not fit into breaks the queue pair.
+    /// Writes bytes that need no acknowledgement into the oldest receive: all of them or nothing, except that of a frame the part that
+    /// fits is written, as by cards. Without a posted receive they are lost; if they do not fit, the queue pair enters the error state.
     pub(super) fn land(&mut self, number: u32, bytes: &[u8], wc: Wc, solicited: bool) {
         let Some(qp) = self.qps.get(&number).filter(|qp| qp.can_receive()) else { return };
         let Some(receive) = self.next_receive(qp) else { return };
@@ -53,14 +53,14 @@ impl State {
             wr_id: receive.wr_id,
             status,
             opcode: wc_opcode::RECV,
-            // Frames and datagrams are short, or were injected; longer than fits is an error anyway.
+            // Frames and datagrams are short, or were injected; if one is longer than fits, it is an error anyway.
             byte_len: bytes.len() as u32,
             qp_num: number,
             ..wc
         };
         let is_told = self.complete(cq, &found, solicited);
         self.count_receive(&found);
-        // rxe breaks what it cannot tell (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
+        // rxe moves the queue pair to the error state if it cannot write a completion (`RESPST_ERR_CQ_OVERFLOW`, rxe_resp.c).
         if status != wc_status::SUCCESS || (!is_told && self.profile.is_rxe()) {
             self.break_qp(number);
         }
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// Announces something about a queue pair.
+    /// Reports an event of a queue pair.
     pub(super) fn announce(&self, number: u32, event: u32) {
         let Some(qp) = self.qps.get(&number) else { return };
         if qp.domain.is_some() {

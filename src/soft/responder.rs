@@ -1,10 +1,9 @@
-//! Messages of connected queue pairs, RC, UC and XRC: the side that is asked.
+//! Messages of connected queue pairs, RC, UC and XRC: the responder.
 //!
-//! Order of checks, statuses, and which of them break the queue pair: rxe_resp.c, Linux 6.1. Two things are as
-//! on cards and in the InfiniBand specification instead: a message too long for its receive is LOC_LEN_ERR here
-//! and REM_INV_REQ_ERR there, a receive with a bad key LOC_PROT_ERR here and REM_OP_ERR there (rxe has
-//! LOC_QP_OP_ERR and REM_OP_ERR for both); and a queue pair that breaks without a completion to say so raises an
-//! event, which rxe has not.
+//! Order of checks, statuses, and which of them move the queue pair to the error state: rxe_resp.c, Linux 6.1. Two points follow cards
+//! and the InfiniBand specification instead. If a message is too long for its receive, the status is LOC_LEN_ERR at the responder and
+//! REM_INV_REQ_ERR at the requester; if a receive has a bad key, LOC_PROT_ERR and REM_OP_ERR (rxe has LOC_QP_OP_ERR and REM_OP_ERR for
+//! both). And a queue pair that enters the error state without a completion raises an event, which rxe does not.
 
 use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWqe, Sge};
 use uverbs_abi::types::{AccessFlags, CompCntrOps, SendFlags, WcFlags, event_type, wc_opcode, wc_status};
@@ -20,62 +19,62 @@ use super::queue_pairs::Qp;
 use super::shared_receives::Srq;
 use super::state::State;
 
-/// A message on its way.
+/// A message that is being transferred.
 pub(super) struct Message<'a> {
     pub(super) operation: Operation,
     pub(super) wqe: &'a SendWqe,
-    /// The sender's memory, or the status that using it ends with.
+    /// The sender's memory, or the status with which accessing it ends.
     pub(super) local: Result<Few<Place<'a>>, u32>,
     pub(super) psn: u32,
     pub(super) packets: u32,
-    /// It waited for a receive before: all but its last packet were taken then.
+    /// It has already waited for a receive: all packets except the last were processed then.
     pub(super) was_tried: bool,
 }
 
-/// The side that is asked, for one message.
+/// The responder of one message.
 #[derive(Clone, Copy)]
 struct Asked {
     number: u32,
-    /// The protection domain whose memory is reached.
+    /// The protection domain whose memory is accessed.
     pd: u32,
-    /// The queue that the message names, if it comes over an extended connection.
+    /// The queue that the message names, if it arrives over an extended connection.
     extended: Option<u32>,
 }
 
-/// What happens to the queue pair that was asked.
+/// The effect on the responder's queue pair.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// The sequence number that it waits for next.
+    /// The sequence number that it expects next.
     next_psn: Option<u32>,
-    /// The completion of its oldest receive, which is used up.
+    /// The completion of its oldest receive, which is consumed.
     receive: Option<Wc>,
-    /// The shared queue that it was in, if the message has named that.
+    /// The shared queue of that receive, if the message has named it.
     extended: Option<u32>,
-    /// The key that it loses.
+    /// The key that is invalidated.
     invalidate: Option<u32>,
-    /// What was done to its memory, as completion counters have it.
+    /// The operations on its memory, as completion counters count them.
     touched: CompCntrOps,
     solicited: bool,
     pub(super) broken: bool,
     event: Option<u32>,
 }
 
-/// What comes of a message.
+/// The result of a message.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// There is no receive for it.
     NotReady,
     Ended {
-        /// What the sender is told.
+        /// The status for the requester.
         status: u32,
-        /// It is the receiver's own fault.
+        /// The responder itself is at fault.
         own_fault: bool,
         effect: Effect,
     },
 }
 
 impl Answer {
-    /// What happens at a receiver whose answer goes elsewhere.
+    /// The effect on a responder whose response goes elsewhere.
     pub(super) fn taken(self) -> Effect {
         match self {
             Self::NotReady => Effect::default(),
@@ -83,8 +82,8 @@ impl Answer {
         }
     }
 
-    /// What happens at a receiver that tells the sender nothing: what is refused is as if it never came. Only a
-    /// receive from a shared queue cannot be put back.
+    /// The effect on a responder that sends no response: a refused message is ignored. Only a receive from a shared queue cannot be put
+    /// back.
     pub(super) fn unseen(self, is_shared: bool) -> Effect {
         match self {
             Self::Ended { status: wc_status::SUCCESS, effect, .. } => effect,
@@ -99,7 +98,7 @@ impl Answer {
 
 /// Why a message is refused.
 struct Refusal {
-    /// What the sender is told.
+    /// The status for the requester.
     status: u32,
     /// The status of the receive, if there is one.
     here: u32,
@@ -131,18 +130,18 @@ impl Refusal {
     }
 }
 
-/// What the sender is told of a message that was carried out.
+/// The status for the requester of a message that was executed.
 type Told = u32;
 
 impl State {
-    /// Has a queue pair carry out a message.
+    /// Executes a message at a queue pair.
     pub(super) fn answer(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Answer {
         let (mut receive, mut extended) = (None, None);
         let done = allow(qp, message.operation).and_then(|()| {
             let asked = self.asked(number, qp, message)?;
             extended = asked.extended;
             if message.operation.action == Action::Write && message.packets > 1 && !message.was_tried {
-                // The first packet has the key, and the last the immediate data (`check_rkey` and `check_resource`, rxe_resp.c).
+                // The first packet contains the key, and the last one the immediate data (`check_rkey` and `check_resource`, rxe_resp.c).
                 self.remote(asked, message, message.wqe.dma.length, AccessFlags::REMOTE_WRITE)?;
             }
             if message.operation.takes_receive() {
@@ -172,7 +171,7 @@ impl State {
                     SendFlags::from_bits_retain(message.wqe.wr.send_flags).contains(SendFlags::SOLICITED);
                 effect.invalidate = invalidates.filter(|key| self.can_invalidate(number, *key));
                 if let Some(wc) = effect.receive.as_mut().filter(|_| effect.invalidate != invalidates) {
-                    // It is no window that can be invalidated. rxe has acknowledged the message by then.
+                    // The key is not that of a window that can be invalidated. rxe has acknowledged the message by then.
                     *wc = failed(number, wc.wr_id, wc_status::REM_INV_REQ_ERR);
                     effect.broken = true;
                 }
@@ -189,8 +188,8 @@ impl State {
         }
     }
 
-    /// Whose memory and receives a message is for. Over an extended connection the queue that it names says so, which must be
-    /// one of the target's domain.
+    /// The memory and receives that a message uses. Over an extended connection they are those of the queue that the message names, which
+    /// must be in the target's domain.
     fn asked(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Result<Asked, Refusal> {
         let Some(domain) = qp.domain else { return Ok(Asked { number, pd: qp.pd, extended: None }) };
         let named = message.wqe.wr.reserved;
@@ -199,7 +198,7 @@ impl State {
         Ok(Asked { number, pd: srq.pd, extended: Some(named) })
     }
 
-    /// What the answer did to the queue pair that gave it. False if the completion that tells of it is lost.
+    /// Applies the effect to the responder's queue pair. False if the completion of its receive is lost.
     pub(super) fn take_effect(&mut self, number: u32, effect: Effect) -> bool {
         let Some(qp) = self.qps.get_mut(&number) else { return true };
         let mut is_told = true;
@@ -229,7 +228,7 @@ impl State {
         is_told
     }
 
-    /// Moves the data.
+    /// Transfers the data.
     fn execute(
         &self,
         asked: Asked,
@@ -259,13 +258,13 @@ impl State {
             }
             Action::CompareSwap | Action::FetchAdd => {
                 let old = self.change(asked, message)?;
-                // Bytes in the order of the machine, as everything about atomic operations is.
+                // Bytes in the byte order of the machine, as for all of an atomic operation.
                 Ok(fetch(&[Place::Bytes(&old.to_ne_bytes())], local))
             }
         }
     }
 
-    /// The memory that a message reaches; nothing of no length, whatever its key.
+    /// The memory that a message accesses; empty for a length of zero, whatever the key is.
     fn remote(
         &self,
         asked: Asked,
@@ -296,7 +295,7 @@ impl State {
             .ok_or(Refusal::ACCESS)
     }
 
-    /// Changes eight bytes and gives what they were. Atomic among everything that goes through this device.
+    /// Changes eight bytes and returns the old value. Atomic with respect to everything that uses this device.
     fn change(&self, asked: Asked, message: &Message<'_>) -> Result<u64, Refusal> {
         let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
         let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
@@ -319,7 +318,7 @@ impl State {
     }
 }
 
-/// `check_op_valid` and what `check_resource` says of reads and atomic operations.
+/// `check_op_valid`, and the checks of `check_resource` for reads and atomic operations.
 fn allow(qp: &Qp, operation: Operation) -> Result<(), Refusal> {
     let needed = match operation.action {
         Action::Send => AccessFlags::empty(),
@@ -332,7 +331,7 @@ fn allow(qp: &Qp, operation: Operation) -> Result<(), Refusal> {
     if is_allowed && has_room { Ok(()) } else { Err(Refusal::INVALID) }
 }
 
-/// Brings an answer home, and says how that ends.
+/// Copies the response to the requester's memory, and returns the status.
 fn fetch(from: &[Place<'_>], local: Result<&[Place<'_>], u32>) -> Told {
     match local {
         Ok(local) if pieces::copy(from, local) => wc_status::SUCCESS,
@@ -341,7 +340,7 @@ fn fetch(from: &[Place<'_>], local: Result<&[Place<'_>], u32>) -> Told {
     }
 }
 
-/// The completion of a receive (`do_complete`): rxe sets the GRH flag on every one.
+/// The completion of a receive (`do_complete`). rxe sets the GRH flag on every one.
 fn received(number: u32, qp: &Qp, message: &Message<'_>, receive: &Receive) -> Wc {
     let Operation { action, has_imm, .. } = message.operation;
     let write = action == Action::Write;

@@ -1,7 +1,7 @@
-//! The soft device's side of the rings that it shares with whoever opened it; the other side is `driver/ring.rs`.
+//! The soft device's side of the rings that it shares with its user; the other side is `driver/ring.rs`.
 //!
-//! What stands in a ring may be written by a program of its own making (`soft::RawConnection`), at any time. So all of it
-//! is copied through [`Mapping`], whose accesses are atomic, and a slot is touched only while it is this side's.
+//! A program may write anything to a ring (`soft::RawConnection`), at any time. All of it is therefore copied through [`Mapping`], whose
+//! accesses are atomic, and a slot is accessed only while it belongs to this side.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::kernel::mapping::Mapping;
 pub(crate) struct Producer {
     map: Mapping,
     geometry: Geometry,
-    /// Our index, ahead of the shared one by what is not yet published.
+    /// Our index. It is ahead of the shared one by the slots that are not yet published.
     index: u32,
 }
 
@@ -23,39 +23,39 @@ impl Producer {
         Self { map, geometry, index }
     }
 
-    /// Slots that can be filled now.
+    /// Number of slots that can be filled now.
     #[inline]
     pub(crate) fn free(&self) -> u32 {
         self.geometry.capacity() - self.waiting()
     }
 
-    /// Slots that were filled and not emptied yet.
+    /// Number of slots that were filled and are not emptied yet.
     pub(crate) fn waiting(&self) -> u32 {
         let consumer = self.map.load(CONSUMER_INDEX, Ordering::Acquire);
         self.index.wrapping_sub(consumer) & self.geometry.capacity()
     }
 
-    /// Writes part of the slot that is filled next; false when it does not fit into a slot.
+    /// Writes part of the slot that is filled next. False if it does not fit into a slot.
     #[must_use]
     pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.write(self.geometry.place(self.index, offset), bytes)
     }
 
-    /// Done with this slot, on to the next; the other side sees it after [`Producer::publish`].
+    /// Finishes this slot. The other side sees it after [`Producer::publish`].
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.index = (self.index + 1) & self.geometry.capacity();
     }
 
-    /// Shows the other side every slot filled so far.
+    /// Shows the other side every slot that was filled.
     #[inline]
     pub(crate) fn publish(&self) {
         self.map.store(PRODUCER_INDEX, self.index, Ordering::Release);
     }
 
-    /// Goes on in a new ring, which begins with the elements that the other side has not taken yet. False and
-    /// nothing done when they do not fit; only when every slot filled so far is published.
+    /// Continues in a new ring, which begins with the elements that the other side has not taken yet. False, with nothing done, if they
+    /// do not fit. All filled slots must be published.
     #[must_use]
     pub(crate) fn move_to(&mut self, map: Mapping, geometry: Geometry) -> bool {
         let waiting = self.waiting();
@@ -74,7 +74,7 @@ impl Producer {
             new.advance();
         }
         new.publish();
-        // What the other side still looks at is empty.
+        // The part that the other side still reads is empty.
         self.map.store(CONSUMER_INDEX, self.index, Ordering::Release);
         *self = new;
         true
@@ -99,28 +99,27 @@ impl Consumer {
         self.geometry
     }
 
-    /// Filled slots that wait to be emptied.
+    /// Number of filled slots.
     #[inline]
     pub(crate) fn available(&self) -> u32 {
         let producer = self.map.load(PRODUCER_INDEX, Ordering::Acquire);
         producer.wrapping_sub(self.index) & self.geometry.capacity()
     }
 
-    /// Reads part of the oldest filled slot; false when it leaves the slot. Only when
-    /// [`Consumer::available`] is not zero.
+    /// Reads part of the oldest filled slot. False if it is not inside the slot. Only if [`Consumer::available`] is not zero.
     #[must_use]
     pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         self.read_behind(0, offset, bytes)
     }
 
-    /// The same of the slot that is filled so many after the oldest; fewer than [`Consumer::available`].
+    /// The same for the slot that was filled `slots` after the oldest, which must be less than [`Consumer::available`].
     #[must_use]
     pub(crate) fn read_behind(&self, slots: u32, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()
             && self.map.read(self.geometry.place(self.index.wrapping_add(slots), offset), bytes)
     }
 
-    /// Done with the oldest slot; the other side sees it after [`Consumer::release`].
+    /// Finishes the oldest slot. The other side sees it after [`Consumer::release`].
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.index = (self.index + 1) & self.geometry.capacity();

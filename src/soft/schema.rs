@@ -1,4 +1,4 @@
-//! Which methods there are, and which attributes each takes: the tables behind [`super::parse`].
+//! The methods that exist, and the attributes of each: the tables for [`super::parse`].
 //!
 //! They list what Linux 6.1 declares with `DECLARE_UVERBS_NAMED_METHOD` (uverbs_std_types_*.c) for the objects
 //! that this device has.
@@ -19,20 +19,20 @@ use super::{
     completion_counters, context, counters, memory_regions, queue_pairs, queues, shared_receives, write,
 };
 
-/// What an attribute must be.
+/// The rule for an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
-    /// Input of `min` to `max` bytes; longer only if `open`, and then with a tail of zeros.
+    /// Input of `min` to `max` bytes; longer only if `open`, and then the rest must be zeros.
     In { min: u16, max: u16, open: bool },
     /// Output of `min` to `max` bytes; longer only if `open`.
     Out { min: u16, max: u16, open: bool },
-    /// A handle that the call makes.
+    /// A handle that the call creates.
     New(Kind),
     /// The handle of an object that the call uses.
     Use(Kind),
     /// The handle of an object that the call destroys.
     Destroy(Kind),
-    /// A file descriptor that the call makes.
+    /// A file descriptor that the call creates.
     NewFd(Events),
     /// The file descriptor of an event file.
     UseFd(Events),
@@ -48,7 +48,7 @@ pub(super) struct Spec {
     pub(super) mandatory: bool,
 }
 
-/// Which devices have a method.
+/// The devices that have a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
@@ -101,7 +101,7 @@ const fn spec(id: u16, want: Want) -> Spec {
     Spec { id, want, mandatory: false }
 }
 
-/// Input of exactly so many bytes; constants are eight.
+/// Input of exactly `len` bytes; constants have eight.
 const fn input(id: u16, len: u16) -> Spec {
     spec(id, Want::In { min: len, max: len, open: false })
 }
@@ -115,12 +115,12 @@ const fn flags(id: u16) -> Spec {
     spec(id, Want::In { min: 4, max: 8, open: false })
 }
 
-/// Output of exactly so many bytes.
+/// Output of exactly `len` bytes.
 const fn output(id: u16, len: u16) -> Spec {
     spec(id, Want::Out { min: len, max: len, open: false })
 }
 
-/// Output of so many bytes at least.
+/// Output of at least `min` bytes.
 const fn open_output(id: u16, min: u16) -> Spec {
     spec(id, Want::Out { min, max: u16::MAX, open: true })
 }
@@ -140,7 +140,7 @@ const fn destroy(id: u16, kind: Kind) -> Spec {
 const IN: Spec = spec(UHW_IN, Want::In { min: 0, max: u16::MAX, open: true });
 const OUT: Spec = open_output(UHW_OUT, 0);
 
-/// The body of a method of which all work is the destruction of its object.
+/// The body of a method that only destroys its object.
 fn done(_: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     Ok(())
 }

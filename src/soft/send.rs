@@ -1,6 +1,6 @@
 //! Sending: the doorbell, and emptying the send ring of a queue pair.
 //!
-//! The ring is in the user's memory: whatever it says is bounded here, and read once.
+//! The ring is in the user's memory: every value in it is checked here, and read once.
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{SendWqe, Sge};
@@ -19,9 +19,9 @@ use super::state::State;
 use super::steering::Origin;
 use super::table::Kind;
 
-/// Fewest bytes of a frame: its Ethernet header.
+/// Minimum length of a frame in bytes: its Ethernet header.
 const MIN_FRAME: usize = 14;
-/// What the kernel cannot allocate in one piece (`KMALLOC_MAX_SIZE`).
+/// The size that the kernel cannot allocate in one piece (`KMALLOC_MAX_SIZE`).
 const MAX_WQE: u32 = 4 << 20;
 
 /// `ib_uverbs_post_send` as a doorbell: the requests are in the ring, none are in the command (`rxe_post_send`).
@@ -55,8 +55,8 @@ pub(super) fn post_send(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Carries out what waits in the send ring now, and says whether anything ended. What is posted meanwhile waits
-    /// for the next doorbell, and so does what comes after a request that waits for its receiver.
+    /// Executes the requests that are in the send ring now. Returns whether any of them ended. Requests that are posted meanwhile wait
+    /// for the next doorbell, and so do those after a request that waits for its receiver.
     pub(super) fn drain(&mut self, number: u32) -> bool {
         let was_waiting = self.waiting.remove(&number);
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
@@ -66,7 +66,7 @@ impl State {
                 qp_state::RTS if qp.stuck_after == Some(0) => return done > 0,
                 qp_state::RTS => {}
                 qp_state::SQD if qp.draining => {}
-                // An earlier request, or its own frame coming back, broke the queue pair.
+                // An earlier request, or its own frame that was looped back, moved the queue pair to the error state.
                 qp_state::ERR => {
                     self.flush_if_broken(number);
                     return true;
@@ -95,7 +95,7 @@ impl State {
         waiting > 0
     }
 
-    /// No more sends from here on (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). One that has begun comes to its end.
+    /// Stops sending (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). A request in progress is completed.
     pub(super) fn hold(&mut self, number: u32) {
         let has_begun = self.waiting.contains(&number) && !self.profile.stops_between_tries();
         if let Some(qp) = self.qps.get_mut(&number) {
@@ -106,20 +106,21 @@ impl State {
         }
     }
 
-    /// Tries again whatever waits for a receiver. There is no clock in here; so this happens whenever that may have
-    /// become ready, or have gone: a receive was posted, a frame came in, or anybody's command was carried out.
+    /// Retries every request that waits for a receiver. The device has no clock, so this is done whenever the receiver may have become
+    /// ready or may have been destroyed: a receive was posted, a frame arrived, or a command was executed.
     pub(super) fn retry_waiting(&mut self) {
         let mut again = true;
         while again {
             again = false;
-            // What ends may break a queue pair, and that is what another one waits for.
+            // A request that ends may move a queue pair to the error state, for which another one may wait.
             for number in std::mem::take(&mut self.waiting) {
                 again |= self.drain(number);
             }
         }
     }
 
-    /// Takes the oldest request out of the ring. Before its completion: who sees that may count on the slot.
+    /// Removes the oldest request from the ring. Before its completion is written, because a program that sees the completion may use the
+    /// slot.
     pub(super) fn take_send(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.sends.advance();
@@ -145,7 +146,7 @@ impl State {
         true
     }
 
-    /// The data of a request, or the status that it ends with.
+    /// The data of a request, or the status with which it ends.
     fn frame(&self, qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
         if wqe.wr.opcode != wr_opcode::SEND {
             return Err(wc_status::LOC_QP_OP_ERR);
@@ -185,7 +186,7 @@ impl State {
         Ok(frame)
     }
 
-    /// A send has ended. Only a completion of success says what it was (`make_send_cqe`, rxe_comp.c, Linux 6.1).
+    /// A send has ended. Only a successful completion names the operation (`make_send_cqe`, rxe_comp.c, Linux 6.1).
     pub(super) fn sent(&mut self, number: u32, wqe: &SendWqe, status: u32) {
         let Some(qp) = self.qps.get(&number) else { return };
         let cq = qp.send_cq;
@@ -206,7 +207,7 @@ impl State {
     }
 }
 
-/// What a completion says of a request: operation and flags.
+/// The operation and flags of a request in its completion.
 fn told(opcode: u32) -> (u32, u32) {
     let operation = match opcode {
         wr_opcode::RDMA_WRITE | wr_opcode::RDMA_WRITE_WITH_IMM => wc_opcode::RDMA_WRITE,

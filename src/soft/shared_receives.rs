@@ -1,8 +1,8 @@
 //! Shared receive queues.
 //!
-//! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c;
-//! `get_srq_wqe`, rxe_resp.c; Linux 6.1. Where rxe writes of a new ring to any address it is given, this device
-//! follows none: the command must have the place itself.
+//! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c; `get_srq_wqe`, rxe_resp.c; Linux
+//! 6.1. rxe writes the description of a new ring to any address it is given; this device follows no address: the command must contain the
+//! place itself.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::srq;
@@ -33,20 +33,20 @@ pub(super) struct Srq {
     pub(super) events: Option<u32>,
     ring: Consumer,
     max_sge: u32,
-    /// With fewer receives than this an event is raised, once.
+    /// If there are fewer receives than this, an event is raised once.
     limit: u32,
     pub(super) offset: u64,
-    /// Queue pairs that receive from it.
+    /// Number of queue pairs that receive from it.
     pub(super) uses: u32,
-    /// What it has besides if it is for extended reliable connections.
+    /// The additional properties of a queue for extended reliable connections.
     pub(super) xrc: Option<Extended>,
 }
 
-/// Where receives of extended reliable connections complete, and who may send to them.
+/// The queue in which receives of extended reliable connections complete, and the domain whose peers may send to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extended {
     pub(super) cq: u32,
-    /// As it was opened, and the domain's number.
+    /// The handle of the domain, and the domain's number.
     pub(super) xrcd: u32,
     pub(super) domain: u32,
 }
@@ -58,7 +58,7 @@ impl Srq {
     }
 }
 
-/// What the core asks of every queue; then that it is of a type that there is.
+/// The core's checks for every queue, then whether its type is supported.
 fn check_type(call: &Call<'_, '_, '_>) -> Result<Option<Extended>, Errno> {
     use srq::create::{CQ_HANDLE, MAX_NUM_TAGS, TYPE, XRCD_HANDLE};
     match u32::try_from(call.constant(TYPE, u32::MAX.into())?) {
@@ -125,7 +125,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     if xrc.is_some() { call.copy_to(RESP_SRQ_NUM, &id.to_ne_bytes()) } else { Ok(()) }
 }
 
-/// `UVERBS_METHOD_SRQ_DESTROY`; the queue is gone by now. No event is reported as read.
+/// `UVERBS_METHOD_SRQ_DESTROY`, after the queue was destroyed. No event is reported as read.
 pub(super) fn destroyed(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.copy_to(srq::destroy::RESP, DestroySrqResp::default().as_bytes())
 }
@@ -141,7 +141,7 @@ pub(super) fn destroy(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ModifySrq = call.request()?;
     let id = call.lookup(Kind::Srq, request.srq_handle.into())?.id;
-    // rxe wants to know where to tell of a new ring, even if there will be none.
+    // rxe requires a place for the description of a new ring, even if there will be none.
     let told = call.find(UHW_IN).filter(|found| usize::from(found.len) >= size_of::<ModifySrqCmd>());
     let told = told.ok_or(Errno::EINVAL)?;
     let most = call.state.profile.max_qp_wr;
@@ -163,7 +163,7 @@ pub(super) fn modify(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Another ring, with what is in the old one; attribute `told` is where to tell of it (`rxe_queue_resize`).
+/// Another ring, with the contents of the old one. Attribute `told` is the place for its description (`rxe_queue_resize`).
 fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -> Result<(), Errno> {
     call.command.place(told).ok_or(Errno::EFAULT)?;
     let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
@@ -175,7 +175,7 @@ fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -
     let mi = offer(call, map.clone());
     let (file, srq) = (call.file, call.state.srqs.get_mut(&id).ok_or(Errno::EINVAL)?);
     let mut slots = Producer::new(map.clone(), geometry);
-    // Slots of both rings have the same size, and are read and written whole.
+    // Slots of both rings have the same size, and are read and written completely.
     let mut slot = vec![0; geometry.slot_size()];
     for _ in 0..waiting {
         let moved = srq.ring.read(0, &mut slot) && slots.write(0, &slot);
@@ -214,7 +214,7 @@ pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// Done with the oldest receive of a shared queue.
+    /// Finishes the oldest receive of a shared queue.
     pub(super) fn take_shared(&mut self, id: u32) {
         let Some(srq) = self.srqs.get_mut(&id) else { return };
         srq.ring.advance();

@@ -1,4 +1,4 @@
-//! What there is behind the lock of a soft device: open files, and the objects of the hardware.
+//! The state behind the lock of a soft device: open files, and the objects of the hardware.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,21 +23,21 @@ use super::windows::Window;
 use super::xrc::{Opening, Xrcd};
 use crate::kernel::mapping::Mapping;
 
-/// One open file: what the kernel calls a ufile.
+/// One open file, which the kernel calls a ufile.
 #[derive(Debug, Default)]
 pub(super) struct File {
     pub(super) table: Table,
     /// GET_CONTEXT has succeeded.
     pub(super) context: bool,
-    /// Where objects report that name no event file of their own: the first that was made.
+    /// The event file for objects that name none: the first one that was created.
     pub(super) default_events: Option<u32>,
-    /// Rings that wait to be mapped, by offset.
+    /// Rings that are not mapped yet, by offset.
     pub(super) unmapped: BTreeMap<u64, Mapping>,
-    /// Memory that may be registered, if that is limited; see `RawConnection::memory`.
+    /// The memory that may be registered, if it is limited; see `RawConnection::memory`.
     pub(super) only_memory: Option<Vec<Mapping>>,
 }
 
-/// Frames, and their bytes, that went through the port: those that come back from it count as received, too.
+/// Number of frames and bytes that passed the port. Frames that are looped back count as received, too.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frames {
     pub(crate) sent: u64,
@@ -49,16 +49,16 @@ pub(crate) struct Frames {
 /// A protection domain.
 #[derive(Debug)]
 pub(super) struct Pd {
-    /// Objects made in it.
+    /// Number of objects that were created in it.
     pub(super) uses: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) profile: Profile,
-    /// The hardware has vanished.
+    /// The hardware was removed.
     pub(super) gone: bool,
-    /// It will vanish when the last file is closed.
+    /// The hardware will be removed when the last file is closed.
     pub(super) leaving: bool,
     pub(super) files: BTreeMap<u32, File>,
     pub(super) events: BTreeMap<u32, EventFile>,
@@ -67,7 +67,7 @@ pub(super) struct State {
     pub(super) qps: BTreeMap<u32, Qp>,
     pub(super) srqs: BTreeMap<u32, Srq>,
     pub(super) xrcds: BTreeMap<u32, Xrcd>,
-    /// Target queue pairs that are open, by numbers that queue pairs do not have.
+    /// Target queue pairs that are open, by numbers that no queue pair has.
     pub(super) openings: BTreeMap<u32, Opening>,
     pub(super) mrs: BTreeMap<u32, MemoryRegion>,
     pub(super) mws: BTreeMap<u32, Window>,
@@ -76,15 +76,15 @@ pub(super) struct State {
     pub(super) counters: BTreeMap<u32, Counters>,
     pub(super) completion_counters: BTreeMap<u32, CompletionCounter>,
     pub(super) steering: steering::Table,
-    /// Queue pairs that are given a frame, and its tag for each; empty between frames.
+    /// The queue pairs that receive a frame, with its tag for each. Empty between frames.
     pub(super) receivers: Vec<(u32, Option<u32>)>,
     pub(super) frames: Frames,
     pub(super) rules: Rules,
     /// Queue pairs whose oldest request waits for the receiver.
     pub(super) waiting: BTreeSet<u32>,
-    /// Hardware counters in use.
+    /// Number of hardware counters in use.
     pub(super) bound: u32,
-    /// Counts up with every object, so that no number of the hardware is used twice too soon.
+    /// Increases with every object, so that numbers are not used again too soon.
     clock: u32,
     next_offset: u64,
 }
@@ -122,7 +122,7 @@ impl State {
         }
     }
 
-    /// A number of 24 bits that none of these objects has: those of queue pairs and memory keys are so short.
+    /// A number of 24 bits that none of these objects has: numbers of queue pairs and memory keys have that size.
     pub(super) fn number<T>(&mut self, of: impl Fn(&Self) -> &BTreeMap<u32, T>) -> u32 {
         loop {
             self.clock = (self.clock + 1) & 0xff_ffff;
@@ -139,8 +139,8 @@ impl State {
         file
     }
 
-    /// Closes a file: destroys everything, newest first, again and again until nothing is left
-    /// (`uverbs_destroy_ufile_hw`, rdma_core.c, Linux 6.1).
+    /// Closes a file: destroys everything, newest first, repeatedly until nothing is left (`uverbs_destroy_ufile_hw`, rdma_core.c, Linux
+    /// 6.1).
     pub(super) fn close(&mut self, file: u32) {
         self.destroy_all(file);
         self.files.remove(&file);
@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// The hardware vanishes: `ib_uverbs_remove_one` and `uverbs_destroy_ufile_hw`, Linux 6.1.
+    /// Removes the hardware: `ib_uverbs_remove_one` and `uverbs_destroy_ufile_hw`, Linux 6.1.
     pub(super) fn unplug(&mut self) {
         if !self.profile.disassociate && !self.files.is_empty() {
             self.leaving = true;
@@ -188,7 +188,7 @@ impl State {
         self.gone = true;
     }
 
-    /// Destroys an object of the hardware; EBUSY while another one uses it. One that is gone is destroyed.
+    /// Destroys an object of the hardware; EBUSY while another one uses it. Success if it does not exist.
     pub(super) fn destroy(&mut self, kind: Kind, id: u32) -> Result<(), Errno> {
         match kind {
             Kind::Pd => {
@@ -270,7 +270,7 @@ impl State {
         Ok(())
     }
 
-    /// One object less in this protection domain.
+    /// This protection domain has one object less.
     pub(super) fn release(&mut self, pd: u32) {
         if let Some(pd) = self.pds.get_mut(&pd) {
             pd.uses = pd.uses.saturating_sub(1);
@@ -284,7 +284,7 @@ impl State {
         }
     }
 
-    /// Makes a ring mappable, and says at which offset.
+    /// Makes a ring mappable, and returns its offset.
     pub(super) fn offer(&mut self, file: u32, map: Mapping) -> u64 {
         let offset = self.next_offset;
         self.next_offset += map.len() as u64;
@@ -294,7 +294,7 @@ impl State {
         offset
     }
 
-    /// Rings that were never mapped are gone with their queue.
+    /// Rings that were never mapped are discarded with their queue.
     pub(super) fn forget(&mut self, file: u32, offsets: &[u64]) {
         if let Some(file) = self.files.get_mut(&file) {
             offsets.iter().for_each(|offset| drop(file.unmapped.remove(offset)));
@@ -324,14 +324,14 @@ impl State {
         self.events.remove(&id);
     }
 
-    /// Events of an object that is gone are gone too.
+    /// Removes the events of an object that is destroyed.
     pub(super) fn take_back(&self, events: Option<u32>, about: About) {
         if let Some(events) = events.and_then(|events| self.events.get(&events)) {
             events.take_back(about);
         }
     }
 
-    /// The event file of this open file that a descriptor stands for.
+    /// The event file of this open file for a descriptor.
     pub(super) fn find_events(&self, file: u32, kind: Events, number: i32) -> Option<u32> {
         let mut mine = self.events.iter().filter(|(_, events)| events.file == file && events.kind == kind);
         mine.find(|(_, events)| events.is(number)).map(|(id, _)| *id)

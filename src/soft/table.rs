@@ -1,8 +1,7 @@
 //! The handles of one open file: one space of numbers for every kind of object.
 //!
-//! The lowest free number is given out first, a number is used again at once, and the first is 0. A number is
-//! taken before its object exists, and then refers to nothing yet. Source: `xa_alloc` in `idr_add_uobj` and
-//! `lookup_get_idr_uobject`, rdma_core.c, Linux 6.1.
+//! The lowest free number is used first, a number is used again immediately, and the first is 0. A number is reserved before its object
+//! exists, and then refers to nothing yet. Source: `xa_alloc` in `idr_add_uobj` and `lookup_get_idr_uobject`, rdma_core.c, Linux 6.1.
 
 use std::collections::BTreeSet;
 
@@ -24,26 +23,27 @@ pub(super) enum Kind {
     CompletionCounter,
 }
 
-/// What a handle refers to.
+/// The object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) kind: Kind,
-    /// Number of the object in the hardware. It is gone, though the handle is not, after an unplug.
+    /// Number of the object in the hardware. After the removal of the device, the object does not exist any more although the handle
+    /// does.
     pub(super) id: u32,
-    /// Counts up with every object: later is newer.
+    /// Increases with every object: later is newer.
     age: u64,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: Vec<Option<Entry>>,
-    /// Numbers below `slots.len()` that are free; an empty slot that is not here is taken but not filled.
+    /// Numbers below `slots.len()` that are free. An empty slot that is not listed here is reserved but not filled.
     free: BTreeSet<u32>,
     clock: u64,
 }
 
 impl Table {
-    /// Takes a number for an object that is about to be made.
+    /// Reserves a number for an object that is about to be created.
     pub(super) fn reserve(&mut self) -> Result<u32, Errno> {
         if let Some(handle) = self.free.pop_first() {
             return Ok(handle);
@@ -53,7 +53,7 @@ impl Table {
         Ok(handle)
     }
 
-    /// Makes a taken number refer to an object.
+    /// Makes a reserved number refer to an object.
     pub(super) fn fill(&mut self, handle: u32, kind: Kind, id: u32) {
         self.clock += 1;
         let entry = Entry { kind, id, age: self.clock };
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// Gives a number back.
+    /// Frees a number.
     pub(super) fn release(&mut self, handle: u32) {
         if let Some(slot) = self.slots.get_mut(handle as usize) {
             *slot = None;

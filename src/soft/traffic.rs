@@ -1,4 +1,4 @@
-//! Made-up traffic: frames that differ in what rules tell apart, and in nothing else.
+//! Generated traffic: frames that differ in fields that rules can match, and in nothing else.
 
 use std::net::Ipv4Addr;
 use std::num::NonZeroU64;

@@ -1,10 +1,9 @@
 //! Memory windows, of types 1 and 2B.
 //!
-//! Checks and statuses are those of rxe_mw.c and rxe_resp.c, Linux 6.1. In four points this device is as the
-//! InfiniBand specification and cards are, where rxe is not: a peer reaches what is inside its window only (rxe:
-//! the whole region); window and region are of one protection domain; only the queue pair that bound a window of type 2
-//! invalidates it; and a window of type 2 that is free cannot be invalidated (rxe follows a null pointer). A profile that
-//! is like rxe changes the first and the third.
+//! Checks and statuses are those of rxe_mw.c and rxe_resp.c, Linux 6.1. In four points this device follows the InfiniBand specification
+//! and cards, and not rxe: a peer can access only the window (rxe: the whole region); window and region belong to the same protection
+//! domain; only the queue pair that bound a window of type 2 can invalidate it; and a window of type 2 that is not bound cannot be
+//! invalidated (rxe dereferences a null pointer). A profile that behaves like rxe changes the first and the third.
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{MwWr, SendWqe};
@@ -64,7 +63,7 @@ pub(super) fn dealloc(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.destroy(request.mw_handle, Kind::Mw)
 }
 
-/// Whether a request is one that a queue pair of this type carries out by itself (`WR_LOCAL_OP_MASK`, rxe_opcode.c).
+/// Whether a queue pair of this type executes the request locally (`WR_LOCAL_OP_MASK`, rxe_opcode.c).
 pub(super) fn is_local(kind: u8, opcode: u32) -> bool {
     match opcode {
         wr_opcode::BIND_MW => [qp_type::RC, qp_type::UC].contains(&kind),
@@ -74,21 +73,21 @@ pub(super) fn is_local(kind: u8, opcode: u32) -> bool {
 }
 
 impl State {
-    /// A number that neither a region nor a window has, and a key with it.
+    /// A number that neither a region nor a window has, and its key.
     pub(super) fn new_key(&mut self) -> (u32, u32) {
         loop {
             let id = self.number(|state| &state.mrs);
             if !self.mws.contains_key(&id) {
-                // The low byte differs from one to the next, so that an old key is not valid again at once.
+                // The low byte differs from one to the next, so that an old key does not become valid again soon.
                 return (id, id << 8 | (id.wrapping_mul(167) & 0xff));
             }
         }
     }
 
-    /// `rxe_do_local_ops`: the status that a local request ends with.
+    /// `rxe_do_local_ops`: the status with which a local request ends.
     pub(super) fn local_operation(&mut self, number: u32, wqe: &SendWqe) -> u32 {
         if wqe.wr.opcode == wr_opcode::LOCAL_INV {
-            // Of regions only those made for that can be invalidated, and there are none.
+            // Only regions that were created for it could be invalidated, and there are none.
             let done = self.invalidate(number, wqe.wr.ex);
             return if done { wc_status::SUCCESS } else { wc_status::LOC_QP_OP_ERR };
         }
@@ -96,7 +95,7 @@ impl State {
         if bound.is_some() { wc_status::SUCCESS } else { wc_status::MW_BIND_ERR }
     }
 
-    /// `rxe_bind_mw`; none if that is refused.
+    /// `rxe_bind_mw`; `None` if the bind is refused.
     fn bind(&mut self, number: u32, wr: &MwWr) -> Option<()> {
         let qp = self.qps.get(&number)?;
         let window = self.mws.get(&(wr.mw_rkey >> 8)).filter(|window| window.key == wr.mw_rkey)?;
@@ -115,7 +114,7 @@ impl State {
         Some(())
     }
 
-    /// What `rxe_check_bind_mw` says of the region.
+    /// The checks of `rxe_check_bind_mw` for the region.
     fn bound(&self, number: u32, window: &Window, wr: &MwWr, access: AccessFlags) -> Option<Bound> {
         let id = wr.mr_lkey >> 8;
         let region = self.mrs.get(&id).filter(|region| region.key == wr.mr_lkey)?;
@@ -134,14 +133,14 @@ impl State {
         allowed.then_some(Bound { region: id, qp, addr: wr.addr, length: wr.length, access })
     }
 
-    /// Whether a queue pair can take this key away: that of a window of type 2 which it has bound, on rxe anybody.
+    /// Whether a queue pair can invalidate this key: that of a window of type 2 which it has bound; on rxe, of any such window.
     pub(super) fn can_invalidate(&self, number: u32, key: u32) -> bool {
         let window = self.mws.get(&(key >> 8)).filter(|window| window.key == key);
         let bound = window.and_then(|window| window.bound.as_ref());
         bound.and_then(|bound| bound.qp).is_some_and(|qp| qp == number || self.profile.takes_any_window())
     }
 
-    /// `rxe_invalidate_mw`; false if that is refused.
+    /// `rxe_invalidate_mw`; false if it is refused.
     pub(super) fn invalidate(&mut self, number: u32, key: u32) -> bool {
         let done = self.can_invalidate(number, key);
         if let Some(window) = self.mws.get_mut(&(key >> 8)).filter(|_| done) {
@@ -150,8 +149,8 @@ impl State {
         done
     }
 
-    /// The memory that a peer of this queue pair reaches in a protection domain by a window's key, and where in it (`rxe_lookup_mw`). None if
-    /// the key is wrong, what it asks for leaves the window, or the window does not allow this.
+    /// The memory that a peer of this queue pair accesses in a protection domain by a window's key, and the position in it
+    /// (`rxe_lookup_mw`). `None` if the key is wrong, if the range is not inside the window, or if the window does not allow the access.
     pub(super) fn reach_window(
         &self,
         (number, pd): (u32, u32),
@@ -174,12 +173,12 @@ impl State {
         Some((&region.memory, region.offset(addr, length)?))
     }
 
-    /// `rxe_dereg_mr`: a region stays as long as a window is bound to it.
+    /// `rxe_dereg_mr`: a region cannot be destroyed while a window is bound to it.
     pub(super) fn has_window(&self, region: u32) -> bool {
         self.mws.values().filter_map(|window| window.bound.as_ref()).any(|bound| bound.region == region)
     }
 
-    /// What a queue pair has bound ends with it.
+    /// Ends the binds of a queue pair that is destroyed.
     pub(super) fn unbind_all(&mut self, number: u32) {
         for window in self.mws.values_mut() {
             window.bound.take_if(|bound| bound.qp == Some(number));
@@ -188,7 +187,7 @@ impl State {
 }
 
 impl MemoryRegion {
-    /// Where in the region a range of addresses begins; none if it leaves the region.
+    /// The offset of a range of addresses in the region; `None` if it is not inside.
     pub(super) fn offset(&self, addr: u64, length: u64) -> Option<usize> {
         let offset = addr.checked_sub(self.iova)?;
         let inside = offset.checked_add(length)? <= self.length;

@@ -1,10 +1,10 @@
-//! Extended reliable connections: domains, and target queue pairs, which many may have open.
+//! Extended reliable connections: domains, and target queue pairs, which several openers may share.
 //!
 //! Source: `ib_uverbs_open_xrcd`, `ib_uverbs_dealloc_xrcd` and `ib_uverbs_open_qp`, uverbs_cmd.c; `uverbs_free_xrcd`,
 //! uverbs_std_types.c; `create_xrc_qp_user` and `__ib_destroy_shared_qp`, verbs.c; Linux 6.1.
 //!
-//! A target queue pair has no protection domain, no queues and no completion queue: the shared queue that a message names
-//! has them. So the memory that a peer reaches is of the protection domain of that queue.
+//! A target queue pair has no protection domain, no queues and no completion queue: it uses those of the shared queue that a message
+//! names. The memory that a peer accesses is therefore that of the queue's protection domain.
 
 use std::fs::File;
 use std::os::fd::RawFd;
@@ -26,10 +26,10 @@ use super::state::State;
 use super::table::Kind;
 use crate::driver::ring::Geometry;
 
-/// In the place of the number of an object: there is none.
+/// In place of the number of an object: none.
 pub(super) const NONE: u32 = 0;
 
-/// The file that stands for a domain. It is held, so that its number is not used again.
+/// The file that identifies a domain. It is kept open, so that its number is not used again.
 #[derive(Debug)]
 struct Inode {
     id: (u64, u64),
@@ -54,13 +54,13 @@ impl Inode {
     }
 }
 
-/// A domain that is open. It exists as long as somebody has it open: what is made in it keeps it open.
+/// A domain that is open. It exists as long as somebody has it open; objects that are created in it keep it open.
 #[derive(Debug)]
 pub(super) struct Xrcd {
-    /// Its number; that of everybody who has it open.
+    /// Its number, which is the same for all openers.
     pub(super) domain: u32,
     inode: Option<Inode>,
-    /// Queues and queue pairs that were made or opened through this.
+    /// Queues and queue pairs that were created or opened through this.
     pub(super) uses: u32,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn open(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     let xrcd_handle = call.begin(Kind::Xrcd)?;
     let id = call.state.xrcd_number();
-    // Whoever opens it first gives it its number.
+    // The first opener determines its number.
     let xrcd = Xrcd { domain: domain.unwrap_or(id), inode, uses: 0 };
     call.state.xrcds.insert(id, xrcd);
     call.made(id);
@@ -106,8 +106,7 @@ pub(super) fn close(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.destroy(request.xrcd_handle, Kind::Xrcd)
 }
 
-/// `UVERBS_METHOD_QP_CREATE` for type XRC_TGT, of which the core has asked its part. The driver is told nothing and
-/// answers nothing.
+/// `UVERBS_METHOD_QP_CREATE` for type XRC_TGT, after the core's checks. The driver gets and returns no data.
 pub(super) fn create_target(call: &mut Call<'_, '_, '_>, user_handle: u64) -> Result<(), Errno> {
     use qp::create::{EVENT_FD, RESP_CAP, RESP_QP_NUM, XRCD_HANDLE};
     let xrcd = call.object(XRCD_HANDLE)?.id;
@@ -115,7 +114,7 @@ pub(super) fn create_target(call: &mut Call<'_, '_, '_>, user_handle: u64) -> Re
     if call.state.qps.len() >= call.state.profile.max_qp as usize {
         return Err(Errno::ENOMEM);
     }
-    // A ring that nobody maps, and so nobody posts to.
+    // A ring that is never mapped, so that nothing is posted to it.
     let (geometry, map) = Geometry::create(1, 64)?;
     let number = call.state.qp_number();
     let target = Qp {
@@ -150,7 +149,7 @@ pub(super) fn create_target(call: &mut Call<'_, '_, '_>, user_handle: u64) -> Re
     call.copy_to(RESP_QP_NUM, &number.to_ne_bytes())
 }
 
-/// `ib_uverbs_open_qp`. Whoever opens a queue pair is told of no events: the command names no file for them.
+/// `ib_uverbs_open_qp`. The opener of a queue pair gets no events: the command names no file for them.
 pub(super) fn open_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: OpenQp = call.request()?;
     let qp_handle = call.begin(Kind::Qp)?;
@@ -167,7 +166,7 @@ pub(super) fn open_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// A number that nobody who has a domain open has, and no domain.
+    /// A number that no open domain has.
     fn xrcd_number(&mut self) -> u32 {
         loop {
             let number = self.number(|state| &state.xrcds);
@@ -206,12 +205,12 @@ impl State {
         }
     }
 
-    /// The queue pair that a handle stands for: that which is open, if it is a target.
+    /// The queue pair for a handle: the opened one, if it is a target.
     pub(super) fn opened(&self, id: u32) -> u32 {
         self.openings.get(&id).map_or(id, |opening| opening.qp)
     }
 
-    /// Closes a target queue pair; the last who has it open destroys it. False if this is none.
+    /// Closes a target queue pair. The last close destroys it. False if this is not a target.
     pub(super) fn close_target(&mut self, id: u32) -> Result<bool, Errno> {
         let Some(opening) = self.openings.remove(&id) else { return Ok(false) };
         self.take_back(opening.events, About::Qp(id));
@@ -222,7 +221,7 @@ impl State {
         Ok(true)
     }
 
-    /// Announces something about a target queue pair to all who have it open and read events.
+    /// Reports an event of a target queue pair to all openers that read events.
     pub(super) fn announce_target(&self, number: u32, event: u32) {
         for (id, opening) in self.openings.iter().filter(|(_, opening)| opening.qp == number) {
             if let Some(events) = opening.events.and_then(|events| self.events.get(&events)) {
@@ -231,7 +230,7 @@ impl State {
         }
     }
 
-    /// How many domains there are.
+    /// Number of domains.
     pub(super) fn xrc_domains(&self) -> usize {
         let mut domains: Vec<_> = self.xrcds.values().map(|xrcd| xrcd.domain).collect();
         domains.sort_unstable();

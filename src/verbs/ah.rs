@@ -74,24 +74,24 @@ impl Route {
             ..GlobalRoute::new_zeroed()
         };
         let (dlid, sl, port_num) = (self.lid, self.service_level, self.port);
-        // On InfiniBand the local identifier does inside of a subnet.
+        // On InfiniBand the local identifier is sufficient inside a subnet.
         let is_global = dlid == 0 || self.gid != [0; 16];
         AhAttr { grh, dlid, sl, port_num, is_global: is_global.into(), ..AhAttr::new_zeroed() }
     }
 }
 
-/// What a routing header says.
+/// The contents of a routing header.
 struct Seen {
     from: [u8; 16],
     to: [u8; 16],
-    /// The kinds of GID that it can have been for.
+    /// The types of the GID for which it can have been sent.
     kind: &'static [GidKind],
     traffic_class: u8,
 }
 
 impl Seen {
-    /// Of IPv6, or with IPv4's header in the second half. Which one it is the first half tells, but that may be
-    /// anything before IPv4's header; then that one's checksum decides.
+    /// An IPv6 header, or an IPv4 header in the second half. The first half distinguishes them, but before an IPv4 header it may contain
+    /// anything; then the checksum of the IPv4 header decides.
     fn parse(header: &[u8; 40]) -> Option<Self> {
         let (first, ipv4) = header.split_at(20);
         let looks_like_ipv4 = ipv4[0] == 0x45;
@@ -106,7 +106,7 @@ impl Seen {
             address
         };
         if is_ipv6 {
-            // Behind it comes a header of InfiniBand's, or UDP.
+            // An InfiniBand header or UDP follows.
             let kind: &[_] = match header[6] {
                 NEXT_IS_UDP => &[GidKind::RoceV2],
                 _ => &[GidKind::InfiniBand, GidKind::RoceV1],
@@ -177,13 +177,13 @@ impl ProtectionDomain {
 }
 
 impl AddressHandle {
-    /// Tells this address handle from others while it exists, and is equal for its clones.
+    /// Identifies this address handle while it exists. Clones have the same key.
     #[inline]
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// How many clones there are, this one among them.
+    /// Number of clones, including this one.
     #[cfg(test)]
     pub(crate) fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
@@ -194,7 +194,7 @@ impl AddressHandle {
         self.0.object.context()
     }
 
-    /// What datagrams carry of it.
+    /// The part that datagrams carry.
     #[inline(always)]
     pub(crate) fn address(&self) -> &Address {
         &self.0.address
@@ -251,7 +251,7 @@ mod tests {
     const V4: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
     const V6: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
 
-    /// IPv4 from 192.0.2.7 to 192.0.2.1, behind these twenty bytes.
+    /// IPv4 from 192.0.2.7 to 192.0.2.1, after these twenty bytes.
     fn ipv4(first: [u8; 20]) -> [u8; 40] {
         let mut header = [0; 40];
         header[..20].copy_from_slice(&first);
@@ -272,7 +272,7 @@ mod tests {
         let route = Route::back(1, &gids, &ipv4([0; 20])).unwrap();
         assert_eq!((route.gid_index, route.gid[12..].to_vec()), (3, vec![192, 0, 2, 7]));
         assert_eq!((route.gid[10..12].to_vec(), route.traffic_class), (vec![0xff, 0xff], 0x68));
-        // Whatever stood there before.
+        // Whatever the first half contains.
         assert_eq!(Route::back(1, &gids, &ipv4([0x60; 20])).unwrap().gid_index, 3);
         let mut header = [0; 40];
         header[..8].copy_from_slice(&[0x6a, 0xb0, 0, 0, 0, 60, 17, 64]);

@@ -31,7 +31,7 @@ impl Context {
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         let request = AllocPd::default();
         let mut response = AllocPdResp::new_zeroed();
-        // Several drivers tell their number of it, in eight bytes at most; the others leave the place alone.
+        // Several drivers return their number of it, in at most eight bytes; the others do not write to the place.
         let mut driver = [0; 8];
         let mut command = Command::write("pd.alloc", cmd::ALLOC_PD);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());

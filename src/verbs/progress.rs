@@ -1,4 +1,4 @@
-//! Completions that are taken from a queue for the sake of completion counters.
+//! Taking completions from a queue, to update completion counters.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::kernel::event;
 use crate::kernel::process::Origin;
 use crate::verbs::cq::{CompletionChannel, CompletionQueue};
 
-/// How many completions are taken at once.
+/// Number of completions that are taken at a time.
 const BATCH: usize = 16;
 
 impl CompletionQueue {
@@ -27,7 +27,7 @@ impl CompletionQueue {
         self.take_all(&mut drop)
     }
 
-    /// Hands over all completions that are in the queue.
+    /// Passes all completions in the queue to `take`.
     fn take_all(&mut self, take: &mut impl FnMut(Completion)) -> usize {
         let mut batch = Completion::batch::<BATCH>();
         let mut sum = 0;
@@ -76,7 +76,7 @@ impl CompletionQueue {
         self.check_origin(op)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if counter.source() != CounterSource::Software {
-            // It wakes nobody.
+            // It wakes no waiter.
             let take = || {
                 self.progress();
             };
@@ -84,7 +84,7 @@ impl CompletionQueue {
         }
         let channel = self.channel().cloned();
         let file = Arc::new(event_file(op)?);
-        // Others may change the counter while this thread sleeps on the channel.
+        // Other threads may change the counter while this one sleeps on the channel.
         let mut wait = counter.tell_file(file.clone(), threshold);
         loop {
             let found = self.progress();
@@ -103,7 +103,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until there may be a completion, or `file` is readable, or the time is over.
+    /// Sleeps until there may be a completion, until `file` is readable, or until the time is over.
     fn sleep(
         &mut self,
         op: &'static str,
@@ -112,7 +112,7 @@ impl CompletionQueue {
         left: Option<Duration>,
     ) -> Result<()> {
         self.notify(false)?;
-        // What came before that is not announced.
+        // Completions that arrived before that are not announced.
         if self.progress() == 0 {
             event::wait_any(op, &[channel.as_fd(), file.as_fd()], left)?;
             while channel.next_event()?.is_some() {}
@@ -144,10 +144,10 @@ impl CompletionQueue {
 /// ```
 #[derive(Debug)]
 pub struct Progress {
-    /// None once it has ended.
+    /// `None` after it has ended.
     thread: Option<JoinHandle<(CompletionQueue, Result<()>)>>,
     stop: Arc<Stop>,
-    /// A child of `fork` has neither the thread nor a file of its own to end it by.
+    /// A child of `fork` has neither the thread nor its own file to end it.
     origin: Origin,
 }
 
@@ -213,7 +213,7 @@ impl Progress {
             return None;
         }
         self.stop.wanted.store(true, Ordering::Release);
-        // Nobody reads it, and it is written twice at most.
+        // Nothing reads it, and it is written at most twice.
         let _ = self.stop.file.write(1);
         self.thread.take().map(JoinHandle::join)
     }
@@ -221,7 +221,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // A panic of `take` was reported where it happened.
+        // A panic of `take` was already reported.
         drop(self.end());
     }
 }
@@ -234,7 +234,7 @@ fn run(
 ) -> Result<()> {
     while !stop.wanted.load(Ordering::Acquire) {
         cq.notify(false)?;
-        // What came before that is not announced.
+        // Completions that arrived before that are not announced.
         if cq.take_all(take) == 0 {
             event::wait_any("progress.wait", &[channel.as_fd(), stop.file.as_fd()], None)?;
             while channel.next_event()?.is_some() {}

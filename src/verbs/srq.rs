@@ -60,18 +60,18 @@ pub struct SharedReceiveQueue {
     shared: Arc<SharedReceiveQueueCore>,
     capacity: u32,
     segments: u32,
-    /// Of a queue of a domain.
+    /// For a queue of a domain.
     number: Option<u32>,
-    /// As the driver says it.
+    /// As the driver returns it.
     #[cfg(feature = "raw")]
     device_number: Option<u32>,
 }
 
-/// The part of a shared receive queue that queue pairs have, too.
+/// The part of a shared receive queue that queue pairs also use.
 #[derive(Debug)]
 pub(crate) struct SharedReceiveQueueCore {
     object: Object,
-    /// Behind the object: the memory of its requests is let go after it.
+    /// After the object: the memory of its requests is released after it.
     kept: Kept,
     side: SrqSide,
     _extended: Option<(Arc<cq::CompletionQueueCore>, XrcDomain)>,
@@ -87,7 +87,7 @@ impl SharedReceiveQueueCore {
         self.object.context()
     }
 
-    /// What queue pairs that take from it must know of it.
+    /// The part that queue pairs need that receive from it.
     pub(crate) fn side(&self) -> &SrqSide {
         &self.side
     }
@@ -104,12 +104,12 @@ pub struct SharedReceiveQueueBuilder<'a> {
     depth: u32,
     segments: u32,
     limit: u32,
-    /// Arm the queue where the kernel's driver does not.
+    /// Arm the queue if the kernel's driver does not.
     arms: bool,
     cookie: u64,
 }
 
-/// What a queue of a domain has besides.
+/// The additional properties of a queue of a domain.
 #[derive(Clone, Copy, Debug)]
 struct Extended<'a> {
     domain: &'a XrcDomain,
@@ -260,7 +260,7 @@ impl SharedReceiveQueueBuilder<'_> {
         let side = receives.side();
         let queue = ReceiveQueue::new(context.origin(), receives, segments);
         let receives = Receiving::new(op, queue)?;
-        // rxe makes more room than was wanted, but does not say so (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
+        // rxe allocates more room than requested, but does not report it (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
         let capacity = receives.queue.capacity();
         let _extended = self.extended.map(|of| (of.cq.clone(), of.domain.clone()));
         let number = self.extended.map(|_| number);
@@ -367,7 +367,7 @@ impl SharedReceiveQueue {
             let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
-        // From here on the device looks at the new ring only.
+        // From here on the device uses the new ring only.
         let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
         moved.inspect_err(|_| self.receives.lose())?;
         self.capacity = self.receives.queue.capacity();
@@ -401,7 +401,7 @@ impl SharedReceiveQueue {
         self.alone().and_then(Object::release).map_err(|error| (self, error))
     }
 
-    /// The kernel's object, if no queue pair has it.
+    /// The kernel's object, if no queue pair uses it.
     fn alone(&mut self) -> Result<&mut Object> {
         let hint = "a queue pair still receives from the shared receive queue";
         let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("srq.destroy", hint))?;
@@ -439,12 +439,12 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // Queue pairs may go on taking what is posted.
+        // Queue pairs may continue to receive what is posted.
         self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
 }
 
-/// The error of posting a receive to a queue pair that has no receive queue of its own.
+/// The error for posting a receive to a queue pair without an own receive queue.
 pub(crate) fn not_here(op: &'static str) -> Error {
     let hint = "the queue pair receives from a shared receive queue: post there; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)

@@ -82,7 +82,7 @@ impl XrcOpen {
     }
 }
 
-/// In the place of a file's descriptor: the domain is of no file.
+/// In place of a file's descriptor: the domain belongs to no file.
 const NO_FILE: RawFd = -1;
 
 impl Context {

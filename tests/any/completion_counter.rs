@@ -1,5 +1,5 @@
-//! What a completion counter promises by itself, without any device: its values and its waits. The sentences are those
-//! of libfabric's manual page fi_cntr(3); docs/internals/completion-counters.md has the table.
+//! The behaviour of a completion counter alone, without a device: its values and its waits. The sentences are those of libfabric's manual
+//! page fi_cntr(3); docs/internals/completion-counters.md has the table.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::counting::*;
 use uverbs::{CompletionCounter, CounterEvents, ErrorKind, WaitObject, WaitSet};
 
-/// Returns once `flag` is this high, however slow the machine is.
+/// Returns when `flag` has this value, however slow the machine is.
 fn until(flag: &AtomicU32, high: u32) {
     while flag.load(Ordering::SeqCst) < high {
         thread::yield_now();
@@ -211,7 +211,7 @@ fn wake_ups_do_not_move_the_deadline() {
         thread::scope(|scope| {
             let waiting = thread::current();
             let (counter, is_over) = (&counter, &is_over);
-            // What is not the waiter's business wakes its thread again and again.
+            // Changes that do not concern the waiter wake its thread repeatedly.
             scope.spawn(move || {
                 while !is_over.load(Ordering::SeqCst) {
                     waiting.unpark();
@@ -219,7 +219,7 @@ fn wake_ups_do_not_move_the_deadline() {
                     thread::yield_now();
                 }
             });
-            // A deadline that began again with each wake-up would never come.
+            // A deadline that restarted with each wake-up would never be reached.
             let start = Instant::now();
             ends_with(counter.wait(1, SHORT), ErrorKind::TimedOut);
             assert!(start.elapsed() >= SHORT.unwrap());
@@ -242,7 +242,7 @@ fn without_a_timeout_a_wait_is_for_ever() {
             assert!(!ended.load(Ordering::SeqCst), "it waits");
             counter.add(1).unwrap();
         });
-        // A time that no clock can tell is for ever, too.
+        // A time that no clock can represent also means for ever.
         counter.wait(1, Some(Duration::MAX)).unwrap();
     }
 }
@@ -298,7 +298,7 @@ fn threads_that_add_set_and_wait_come_to_an_end() {
             for threshold in [1, rounds, 2 * rounds] {
                 let counter = &counter;
                 scope.spawn(move || {
-                    // Failures end a wait; the next one goes on.
+                    // Failures end a wait; the next one continues.
                     while counter.wait(threshold, LONG).is_err() {
                         assert!(counter.read_err() <= rounds);
                     }
@@ -328,7 +328,7 @@ fn a_wait_goes_on_when_the_value_is_set_back() {
             }
             until(&begun, 2);
             thread::sleep(SHORT.unwrap());
-            // Below each threshold, or no longer than it takes to set it back.
+            // Below each threshold, or for no longer than it takes to set it back.
             counter.set(4).unwrap();
             for value in [10, 0, 5, 3, 10, 4] {
                 counter.set(value).unwrap();
@@ -344,7 +344,7 @@ fn a_value_that_begins_again_ends_no_wait() {
     for object in waiting_objects() {
         let counter = counter(object);
         counter.set(u64::MAX - 1).unwrap();
-        // From below the threshold to behind it, by way of zero.
+        // From below the threshold to above it, and through zero.
         thread::scope(|scope| {
             let waiter = scope.spawn(|| counter.wait(u64::MAX, SHORT));
             counter.add(3).unwrap();

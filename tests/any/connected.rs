@@ -144,7 +144,7 @@ fn a_receive_too_small_is_an_error_on_both_sides() {
         let (mut one, mut two) = rc_pair(target);
         two.receive(1, 0..4);
         one.send(2, Operation::Send, 0..8);
-        // rxe has its own view of this (RESPST_ERR_MALFORMED_WQE, rxe_resp.c, Linux 6.1).
+        // rxe treats this differently (RESPST_ERR_MALFORMED_WQE, rxe_resp.c, Linux 6.1).
         let expected = match target.device.driver() {
             "rxe" => (Status::RemoteOperation, Status::LocalQpOperation),
             _ => (Status::RemoteInvalidRequest, Status::LocalLength),
@@ -302,10 +302,10 @@ fn a_refused_request_holds_no_memory_and_one_in_flight_keeps_its_own() {
         let (segments, others) = ([sent.segment(0..9).unwrap()], [other.segment(0..9).unwrap()]);
         let many = vec![others[0]; one.qp.capacity().send_segments as usize + 1];
         let send = |segments| SendRequest::new(1, Operation::Send, segments).signaled();
-        // Refused halfway, while there is room.
+        // Refused halfway, although there is room.
         let refused = one.qp.post_send(&[send(&others), send(&others), send(&many)]);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
-        // Nobody receives yet.
+        // No queue pair receives yet.
         let mut count = 0;
         while one.qp.post_send(&[send(&segments)]).is_ok() {
             count += 1;
@@ -313,7 +313,7 @@ fn a_refused_request_holds_no_memory_and_one_in_flight_keeps_its_own() {
         for list in [&[send(&others)][..], &[send(&others); 3]] {
             assert_eq!(one.qp.post_send(list).unwrap_err().kind(), ErrorKind::Exhausted);
         }
-        // The same of receives, of another queue pair.
+        // The same for receives, of another queue pair.
         let mut third = one.pd.rc(&one.cq).create().unwrap();
         third
             .modify(&Attributes::to(QpState::Init).port(1).pkey_index(0).access(AccessFlags::empty()))
@@ -375,7 +375,7 @@ fn what_is_refused_when_it_is_posted_needs_nothing() {
     });
 }
 
-/// rxe reads from the bytes where the answer goes to.
+/// rxe would read the destination of the response from the bytes.
 #[test]
 fn what_comes_back_needs_registered_memory() {
     on_every_connecting_device(|target| {

@@ -1,4 +1,4 @@
-//! Completion counters of raw packet queue pairs, beside the flow counters of the same frames.
+//! Completion counters of raw packet queue pairs, together with the flow counters of the same frames.
 
 use crate::common::counting::{LONG, values};
 use crate::common::*;
@@ -11,7 +11,7 @@ fn counter(events: CounterEvents) -> CompletionCounter {
     CompletionCounter::builder().events(events).wait_object(WaitObject::None).create().unwrap()
 }
 
-/// With a queue pair that is not up yet.
+/// With a queue pair that is not ready yet.
 fn down(target: &Target) -> Raw {
     let context = target.open();
     let pd = context.alloc_pd().unwrap();
@@ -39,7 +39,7 @@ fn what_a_flow_counts_on_its_way_in_the_completions_count_too() {
         raw.cq.progress_until(&frames, 3, LONG).unwrap();
         assert_eq!([frames.read(), bytes.read()], read2(&counted));
         assert_eq!([frames.read(), bytes.read()], [3, 60 + 333 + 1514]);
-        // What is flushed has arrived nowhere: each is a failure.
+        // A flushed receive has received nothing: each is a failure.
         raw.qp.to_error().unwrap();
         while frames.read_err() < 5 {
             raw.cq.progress();
@@ -60,7 +60,7 @@ fn frames_of_raw_packet_queue_pairs_count() {
         raw.qp.bring_up(1).unwrap();
         let frame = frame(MAC, 60);
         let request = |wr_id| SendRequest::inline(wr_id, Frame::Whole, &frame);
-        // More than the queue has places.
+        // More than the queue has slots.
         for round in 1..=20 {
             raw.qp.post_send(&[request(1), request(2), request(3).signaled()]).unwrap();
             raw.cq.progress_until(&sent, 3 * round, LONG).unwrap();

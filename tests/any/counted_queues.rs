@@ -1,4 +1,4 @@
-//! Completion counters and queues: binding, progress, and the ends of both, on every device.
+//! Completion counters and queues: binding, progress, and the destruction of both, on every device.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ fn a_queue_pair_that_was_reset_counts_on() {
         for round in 1..=3 {
             one.send(7, Operation::Write(two.remote(0)), 0..8);
             one.until(&written, 2 * round - 1);
-            // This one is gone with the reset.
+            // This one is discarded by the reset.
             one.qp.post_send(&[SendRequest::inline(8, Operation::Write(two.remote(0)), b"gone")]).unwrap();
             one.qp.reset().unwrap();
             two.qp.reset().unwrap();
@@ -169,7 +169,7 @@ fn queue_pairs_share_a_completion_queue_and_not_their_counters() {
                 qp
             })
             .collect();
-        // And one of which nothing is counted.
+        // And one without any counter.
         qps.push(make(&pd, &cq));
         let [a, b, c, d] = &mut qps[..] else { unreachable!() };
         connect(&context, a, b);
@@ -248,14 +248,14 @@ fn progress_on_a_channel_sleeps_until_there_is_something() {
             scope.spawn(|| other.send(1, Operation::Send, 0..8));
             cq.progress_until(&received, 1, LONG).unwrap();
         });
-        // Somebody else may add what is waited for, or a failure.
+        // Another thread may add to the counter, or report a failure.
         std::thread::scope(|scope| {
             scope.spawn(|| received.add(1).unwrap());
             cq.progress_until(&received, 2, LONG).unwrap();
         });
         std::thread::scope(|scope| {
             let failed = scope.spawn(|| cq.progress_until(&received, 3, LONG));
-            // One of these comes while it waits.
+            // One of these arrives during the wait.
             while !failed.is_finished() {
                 received.add_err(1).unwrap();
                 std::thread::yield_now();
@@ -275,7 +275,7 @@ fn places_of_unsignaled_sends_are_free_when_they_are_counted() {
         let request = || SendRequest::inline(3, write, b"unsignaled");
         let mut posted = 1;
         one.qp.post_send(&[request().signaled()]).unwrap();
-        // The device is done with them, but nothing has said so.
+        // The device has finished them, but no completion says so.
         let full = loop {
             match one.qp.post_send(&[request()]) {
                 Ok(()) => posted += 1,
@@ -285,7 +285,7 @@ fn places_of_unsignaled_sends_are_free_when_they_are_counted() {
         };
         assert_eq!(full.kind(), ErrorKind::Exhausted);
         one.until(&written, 1);
-        // The log has a place again. The ring has one when the device is done with the second, which it may still be at.
+        // The log has room again. The ring has room when the device has finished the second one, which may still be in progress.
         let begun = Instant::now();
         while let Err(error) = one.qp.post_send(&[request().signaled()]) {
             assert!(

@@ -1,4 +1,4 @@
-//! Completion counters that are bound to queue pairs: what of the traffic counts, on every device.
+//! Completion counters that are bound to queue pairs: which traffic counts, on every device.
 
 use crate::common::counted::*;
 use crate::common::counting::{LONG, values};
@@ -114,7 +114,7 @@ fn an_operation_counts_when_its_completion_is_taken() {
         });
         one.send(11, Operation::Write(two.remote(0)), 0..8);
         assert_eq!(values(&written), (0, 0), "nobody has looked");
-        // Whoever wants the completion has it, and it counts once.
+        // The program can take the completion, and it counts once.
         let completion = one.completion();
         assert_eq!((completion.wr_id, completion.status), (11, Status::Success));
         assert_eq!((values(&written), values(&again)), ((1, 0), (1, 0)));
@@ -230,7 +230,7 @@ fn a_drained_queue_pair_has_everything_counted() {
         let request = |wr_id| SendRequest::inline(wr_id, Operation::Write(two.remote(0)), b"unsignaled");
         one.qp.post_send(&[request(1), request(2), request(3).signaled(), request(4), request(5)]).unwrap();
         one.until(&written, 3);
-        // Nothing has said yet of the last two that they are done.
+        // No completion has reported the last two yet.
         let mut ended = Vec::new();
         let Side { qp, cq, .. } = &mut one;
         qp.drain(&mut [cq], LONG.unwrap(), |completion| ended.push(completion.wr_id)).unwrap();

@@ -1,4 +1,4 @@
-//! Counters: what the manual pages of libibverbs promise, and what the kernel adds.
+//! Counters: what the manual pages of libibverbs specify, and what the kernel adds.
 
 use crate::common::*;
 use uverbs::{Error, ErrorKind, Eth, FlowRule, Point, ReadCountersFlags};
@@ -145,7 +145,7 @@ fn an_unknown_description_is_unsupported() {
     refuses(Point::try_from(2), ErrorKind::Unsupported, EOPNOTSUPP, "packets and bytes");
 }
 
-/// libmlx5 leaves its mutex locked after this, so that the next attach never returns.
+/// After this, libmlx5 leaves its mutex locked, so that the next attach never returns.
 #[test]
 fn a_flow_on_counters_without_points_does_not_deadlock() {
     on_every_counting_device(|target| {

@@ -14,7 +14,7 @@ fn an_open_device_answers_queries() {
         assert!(device.base.max_cqe > 0 && device.base.max_qp > 0);
         assert!(context.completion_vectors() > 0);
         let port = context.query_port(1).unwrap();
-        // A card's port without a network interface has no MTU and no addresses.
+        // The port of a card without a network interface has no MTU and no addresses.
         let is_active = port.legacy_resp.state == port_state::ACTIVE;
         assert_eq!((1..=5).contains(&port.legacy_resp.active_mtu), is_active);
         assert!(port.legacy_resp.gid_tbl_len > 0 || !is_active);

@@ -1,4 +1,4 @@
-//! Draining queue pairs: everything that was posted ends, and nobody waits for ever.
+//! Draining queue pairs: everything that was posted ends, and no wait hangs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use uverbs::{
 const LONG: Duration = Duration::from_secs(20);
 const ETIMEDOUT: i32 = 110;
 
-/// Drains, and gives number and status of what came out.
+/// Drains, and returns number and status of the completions.
 fn drain<T: QpType>(qp: &mut QueuePair<T>, queues: &mut [&mut CompletionQueue]) -> Vec<(u64, Status)> {
     let mut ended = Vec::new();
     qp.drain(queues, LONG, |completion| ended.push((completion.wr_id, completion.status))).unwrap();
@@ -31,7 +31,7 @@ fn only(ended: &[(u64, Status)], range: std::ops::Range<u64>) -> Vec<(u64, Statu
 fn everything_posted_is_flushed_in_order_and_nothing_comes_later() {
     on_every_connecting_device(|target| {
         let (mut one, mut two) = rc_pair(target);
-        // One goes through, without a completion; the next has no receive and waits for ever.
+        // One succeeds, without a completion; the next has no receive and waits for ever.
         two.receive(1, 0..8);
         let segments = [one.memory.segment(0..8).unwrap()];
         one.qp.post_send(&[SendRequest::new(1, Operation::Send, &segments)]).unwrap();
@@ -42,7 +42,7 @@ fn everything_posted_is_flushed_in_order_and_nothing_comes_later() {
         let ended = drain(&mut one.qp, &mut [&mut one.cq]);
         assert_eq!(only(&ended, 10..100), flushed(10..13));
         assert_eq!(only(&ended, 100..200), flushed(100..105));
-        // The first may not have been acknowledged yet; nobody waits for it if it has.
+        // The first may not have been acknowledged yet; it is not waited for if it was.
         assert!(ended.len() <= 9, "{ended:?}");
         assert_eq!(one.qp.state().unwrap(), QpState::Error);
         assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
@@ -58,7 +58,7 @@ fn a_receive_that_is_posted_after_the_error_is_flushed() {
         one.qp.to_error().unwrap();
         one.receive(1, 0..8);
         if target.device.driver() == "rxe" {
-            // Nothing tells it of receives. It looks when the queue pair goes to the error state again.
+            // Receives have no doorbell. The device looks when the queue pair enters the error state again.
             one.qp.to_error().unwrap();
         }
         let flushed = one.completion();
@@ -123,7 +123,7 @@ fn unreliable_queue_pairs_and_datagrams_are_drained() {
         (1..=3).for_each(|wr_id| ud.receive(wr_id, 0..100));
         ud.send(10, datagram, 0..8);
         let ended = drain(&mut ud.qp, &mut [&mut ud.cq]);
-        // The datagram goes out and comes in, or it is flushed.
+        // The datagram is sent and received, or it is flushed.
         assert_eq!(only(&ended, 10..11).len(), 1);
         let receives = only(&ended, 1..4);
         assert_eq!(receives.iter().map(|(wr_id, _)| *wr_id).collect::<Vec<_>>(), [1, 2, 3]);
@@ -212,7 +212,7 @@ fn receives_of_a_shared_queue_stay_there() {
     });
 }
 
-/// A completion queue that has overrun gives nothing any more: on the soft device for certain.
+/// A completion queue after an overrun returns nothing more; on the soft device always.
 #[test]
 fn lost_completions_end_the_wait() {
     let target = Target::soft(uverbs::soft::Profile::default());
@@ -226,7 +226,7 @@ fn lost_completions_end_the_wait() {
     refuses(drained, ErrorKind::TimedOut, ETIMEDOUT, "completion queue without room");
 }
 
-/// When the device goes, nothing completes any more.
+/// After the removal of the device, nothing completes any more.
 #[test]
 fn a_device_that_goes_ends_the_wait() {
     let target = Target::soft(uverbs::soft::Profile::default());

@@ -1,4 +1,4 @@
-//! Bad input, and the errno that the kernel gives for it: nothing else may happen.
+//! Bad input, and the errno of the kernel for it: nothing else may change.
 
 use crate::commands::*;
 use crate::common::{Answers, Target, on_every_device, on_every_device_and};
@@ -10,7 +10,8 @@ use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::types::qp_type;
 use uverbs_abi::write::cmd;
 
-/// Sends every row to every device; nothing may be left of it. The soft one is without what some of the others lack.
+/// Sends every row to every device, and checks that nothing is left. The soft device is configured without features that some of the
+/// others lack.
 fn every_row(rows: &[Row<Base>]) {
     on_every_device_and(Profile::default().with_xrc(false), |target: &Target| {
         let base = files::base(target, qp_type::RC);

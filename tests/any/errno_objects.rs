@@ -1,4 +1,4 @@
-//! Bad input about objects, and the errno that every device gives for it: nothing else may happen.
+//! Bad input about objects, and the errno of every device for it: nothing else may change.
 
 use crate::commands::*;
 use crate::common::{Answers, Target, on_every_device, on_every_device_and, skip};
@@ -25,7 +25,7 @@ fn reg_mr(world: &Base, change: impl FnOnce(&mut RegMr)) -> RawCommand {
     write(cmd::REG_MR, &request, 12)
 }
 
-/// What takes a queue pair of a connection to INIT.
+/// The attributes that bring a queue pair of a connection to INIT.
 const INIT: QpAttrMask = QpAttrMask::PORT.union(QpAttrMask::PKEY_INDEX).union(QpAttrMask::ACCESS_FLAGS);
 
 fn modify_qp(world: &Base, change: impl FnOnce(&mut ModifyQp)) -> RawCommand {
@@ -166,7 +166,8 @@ fn memory_and_what_is_in_use() {
         ("an optional access bit", |w| reg_mr(w, |r| (r.access_flags, r.pd_handle) = (1 << 25, 99)), ENOENT),
         ("paging on demand", |w| reg_mr(w, |r| r.access_flags |= AccessFlags::ON_DEMAND.bits()), EINVAL),
         ("memory that is not there", |w| reg_mr(w, |r| (r.start, r.hca_va) = (4096, 4096)), EFAULT),
-        // At the start of a page, of 64 KiB too: elsewhere a kernel counts the page that the address is in (`ib_umem_num_pages`, ib_umem.h, 7.3).
+        // At the start of a page, including one of 64 KiB: otherwise a kernel also counts the page that contains the address
+        // (`ib_umem_num_pages`, ib_umem.h, 7.3).
         (
             "memory of length zero",
             |w| reg_mr(w, |r| (r.start, r.hca_va, r.length) = (r.start & !0xffff, r.start & !0xffff, 0)),

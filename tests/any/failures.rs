@@ -1,4 +1,4 @@
-//! Messages that fail, on every device: which status, on which side, and what is broken by it.
+//! Messages that fail, on every device: the status, the side that reports it, and the queue pairs that enter the error state.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use uverbs_abi::write::{ModifyQp, Wc, cmd};
 
 type Two = Pair<()>;
 
-/// What is wrong, the request, its status, and what the other side sees: its completion or its event.
+/// The mistake, the request, its status, and the peer's completion or event.
 type Bad = (&'static str, fn(&Two) -> Post, Status, Option<Status>, Option<u32>);
 
 const ACCESS: Option<u32> = Some(event_type::QP_ACCESS_ERR);
@@ -205,7 +205,7 @@ const ROWS: &[Bad] = &[
     ),
 ];
 
-/// Waits for so many completions, or for a while: that there are fewer is an answer too.
+/// Waits for this number of completions, or for a limited time: fewer completions are a valid result too.
 fn ends_of(side: &Side, count: usize) -> Vec<(u64, Status)> {
     let start = Instant::now();
     let mut all: Vec<Wc> = side.take();
@@ -214,7 +214,7 @@ fn ends_of(side: &Side, count: usize) -> Vec<(u64, Status)> {
         all.extend(side.take());
     }
     let mut ends: Vec<_> = all.iter().map(|wc| (wc.wr_id, Status::from(wc.status))).collect();
-    // Sends and receives are flushed side by side.
+    // Sends and receives are flushed at the same time.
     ends.sort_by_key(|(wr_id, status)| (*status == Status::Flushed, *wr_id));
     ends
 }
@@ -238,12 +238,11 @@ fn whatever_fails_breaks_who_is_at_fault_and_flushes_the_rest() {
             pair.qb.receive(20, &[pair.b.piece(0, 100)]);
             pair.qb.receive(21, &[pair.b.piece(0, 100)]);
             pair.qa.receive(10, &[]);
-            // A failure completes though it is not signalled.
-            // Nothing may overtake a read.
+            // A failed request has a completion although it is not signaled. Nothing may overtake a read.
             let rest = Post::new(2, wr_opcode::SEND, &[]).flags(SIGNALED | SendFlags::FENCE);
             pair.send(&[post(&pair).flags(SendFlags::empty()), rest]);
 
-            // The other side can be broken behind the sender's back.
+            // The peer may enter the error state without the sender's knowledge.
             let (first, rest) = match status {
                 Status::Success => ((2, Status::RetryExceeded), vec![(10, FLUSHED)]),
                 status => ((1, *status), vec![(2, FLUSHED), (10, FLUSHED)]),
@@ -276,7 +275,7 @@ fn whatever_fails_breaks_who_is_at_fault_and_flushes_the_rest() {
     });
 }
 
-/// Makes one completion more than a queue has room for.
+/// Makes one completion more than the queue has room for.
 #[test]
 fn a_full_completion_queue_says_so_and_nothing_hangs() {
     on_every_device(|target| {
@@ -298,7 +297,7 @@ fn a_full_completion_queue_says_so_and_nothing_hangs() {
         answers.is("a full completion queue: the event", pair.a.event_within(3), Some(event_type::CQ_ERR));
         answers.is("a full completion queue: a second event", pair.a.event(), Some(event_type::QP_FATAL));
         answers.is("a full completion queue: the sender", state(&pair.a, &pair.qa), "ERR");
-        // What was there before is not lost.
+        // The completions before are not lost.
         let expected: Vec<_> = (0..room as u64).map(|wr_id| (wr_id, wc_status::SUCCESS)).collect();
         assert_eq!(cq.drain(), expected);
         pair.qa.post(&Post::new(99, wr_opcode::RDMA_WRITE, &[]));

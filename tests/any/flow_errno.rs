@@ -1,5 +1,5 @@
-//! Bad input about counters and flows, and the errno that the kernel and mlx5 give for it; every kind of rule. The soft
-//! device and a card of mlx5's answer the same.
+//! Bad input about counters and flows, and the errno of the kernel and mlx5 for it; every kind of rule. The soft device and an mlx5 card
+//! answer the same.
 
 use crate::commands::*;
 use crate::common::{Answers, on_every_counting_device};
@@ -11,7 +11,7 @@ use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::write::cmd;
 use zerocopy::IntoBytes;
 
-/// Sends every row to every device that counts; nothing may be left of it.
+/// Sends every row to every device that counts, and checks that nothing is left.
 fn every_row(rows: &[Row<Counted>]) {
     on_every_counting_device(|target| {
         let world = Counted::new(target);
@@ -72,7 +72,7 @@ fn counters_objects() {
     every_row(rows);
 }
 
-/// A flow that counts, on an address of its own.
+/// A flow that counts, for an address of its own.
 fn counting(world: &Counted, handle: u32) -> RawCommand {
     create_flow(world.qp, &[eth([2, 0, 0, 0, 0, 9]), count(handle)])
 }
@@ -189,7 +189,7 @@ fn commands_about_them() {
     every_row(rows);
 }
 
-/// A header: where in the value and the mask these bytes are, out of so many.
+/// A header with these bytes at the same offset in value and mask, which have `len` bytes.
 fn header(type_: u32, len: usize, at: usize, value: &[u8], mask: &[u8]) -> Vec<u8> {
     let mut body = vec![0; 2 * len];
     body[at..at + value.len()].copy_from_slice(value);
@@ -231,7 +231,7 @@ fn drop_() -> Vec<u8> {
 #[test]
 fn every_field_of_every_header() {
     use spec_types::*;
-    // Type, bytes of the filter, offset and width of the field, answer when all its bits are asked for.
+    // Type, size of the filter in bytes, offset and width of the field, and the errno if all its bits are matched.
     let fields: &[(&str, u32, usize, usize, i32)] = &[
         ("destination", SPEC_ETH, 0, 6, 0),
         ("source", SPEC_ETH, 6, 6, 0),
@@ -386,7 +386,7 @@ fn rules_that_contradict_themselves() {
     every_row(rows);
 }
 
-/// Two things are wrong, and the one that is looked at first is told.
+/// Two errors at the same time: the one that is checked first is reported.
 #[test]
 fn the_order_of_checks() {
     use spec_types::*;

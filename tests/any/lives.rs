@@ -1,4 +1,4 @@
-//! The life of each object on every device: its handle, who may destroy it when, and what a close leaves.
+//! The life of each object on every device: its handle, when it can be destroyed, and what closing the file leaves.
 
 use crate::commands::*;
 use crate::common::{Answers, Target, on_every_device, skip};
@@ -16,7 +16,7 @@ fn base(target: &Target) -> Base {
     files::base(target, qp_type::RC)
 }
 
-/// None on a device without addresses: a card without its network interface.
+/// `None` on a device without addresses: a card without its network interface.
 fn new_ah(target: &Target, base: &Base) -> Option<u32> {
     target.open().gid(1, 1).ok()?;
     let mut attr = AhAttr { is_global: 1, port_num: 1, ..AhAttr::new_zeroed() };
@@ -33,7 +33,7 @@ fn handles_are_one_space_from_zero() {
         assert_eq!([base.pd, base.cq, base.qp, base.mr], [0, 1, 2, 3]);
         done(&base.file, destroy_qp(base.qp));
         assert_eq!(new_pd(&base.file), base.qp, "the lowest that is free");
-        // A failed command gives its handle back at once.
+        // A failed command releases its handle immediately.
         assert_eq!(base.file.invoke(&mut create_cq(0)), Err(EINVAL));
         assert_eq!(new_pd(&base.file), 4);
     });

@@ -1,7 +1,7 @@
-//! Behaviours, each written once: what they ask for they get on every device there is, or say why not.
+//! Behaviours, each written once. A test runs on every device that supports what it needs, and reports the others as skipped.
 //!
-//! The soft device is always there; `UVERBS_TEST_DEVICE` adds a real one. A lane of `tests/vm` runs the modules that mean
-//! something on its device. Behaviours run one at a time everywhere (`on_every_device`), so that what each leaves behind is seen.
+//! The soft device always exists; `UVERBS_TEST_DEVICE` adds a real one. A lane of `tests/vm` runs the modules that apply to its device.
+//! Behaviours run one at a time everywhere (`on_every_device`), so that what each leaves behind can be detected.
 #![cfg(feature = "soft")]
 
 #[path = "../commands/mod.rs"]

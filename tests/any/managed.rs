@@ -1,5 +1,5 @@
-//! Reliable connections as every device has them, whoever connects: sends, writes, reads, shared receives, events and counters. Of what only
-//! some devices have, such as immediate data, are the tests in `connected.rs`.
+//! Reliable connections on every device, whatever connects them: sends, writes, reads, shared receives, events and counters.
+//! `connected.rs` tests what only some devices support, such as immediate data.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn pair(target: &Target) -> Pair {
     Pair { one, two, manager }
 }
 
-/// Whether others than this crate connect the device's queue pairs.
+/// Whether something other than this crate connects the device's queue pairs.
 fn is_managed(target: &Target) -> bool {
     target.device.driver() == "siw"
 }
@@ -107,7 +107,7 @@ fn inline_bytes_of_each_length_arrive() {
             let to = two.remote(1000);
             one.qp.post_send(&[SendRequest::inline(7, Operation::Write(to), &bytes).signaled()]).unwrap();
             assert_eq!(one.completion().status, Status::Success);
-            // When it was read, it was written.
+            // The data was written before it was read.
             one.send(8, Operation::Read(to), 0..len);
             assert_eq!(ends(&mut one, 1), [(8, Status::Success)]);
             assert_eq!(one.bytes::<64>(0)[..len], bytes);
@@ -126,7 +126,7 @@ fn remote_memory_is_written_and_read_back() {
         for round in 0..20 {
             one.send(1, Operation::Write(two.remote(1000 + round)), 0..long.len());
             one.send(2, Operation::Read(two.remote(1001 + round)), 40_000..60_000);
-            // A read may be overtaken, but not by what it waits for.
+            // A read may be overtaken, but not by a request that waits for it.
             let mut both = ends(&mut one, 2);
             both.sort_unstable_by_key(|end| end.0);
             assert_eq!(both, [(1, Status::Success), (2, Status::Success)]);
@@ -137,7 +137,7 @@ fn remote_memory_is_written_and_read_back() {
     });
 }
 
-/// More than there are slots in the queue, with one completion for many.
+/// More requests than slots in the queue, with one completion for many.
 #[test]
 fn unsignaled_requests_give_their_slots_back() {
     on_every_joining_device(|target| {
@@ -153,7 +153,7 @@ fn unsignaled_requests_give_their_slots_back() {
             assert_eq!(ends(&mut one, 1), [(9, Status::Success)]);
             assert_eq!(two.completion().wr_id, round);
             assert_eq!(two.bytes::<8>(0), round.to_ne_bytes());
-            // Behind a send everything before it is there.
+            // When a send has arrived, everything before it has arrived too.
             assert_eq!(two.bytes::<8>(64), round.to_ne_bytes());
         }
         assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
@@ -189,7 +189,7 @@ fn what_is_not_allowed_there_fails_and_the_rest_is_flushed() {
             let operation = if is_read { Operation::Read(wrong) } else { Operation::Write(wrong) };
             one.send(1, operation, 0..8);
             let first = one.completion();
-            // Without acknowledgements a write is over when it is on its way (`siw_qp_sq_process`, siw_qp_tx.c).
+            // Without acknowledgements, a write completes when it is sent (`siw_qp_sq_process`, siw_qp_tx.c).
             let is_unknown = is_managed(target) && !is_read;
             assert!(is_unknown || first.status != Status::Success, "{first:?}");
             if let Some(manager) = &manager {
@@ -205,7 +205,7 @@ fn what_is_not_allowed_there_fails_and_the_rest_is_flushed() {
     });
 }
 
-/// Posts a send; whether it was taken.
+/// Posts a send. Returns whether it was accepted.
 fn post(side: &mut Side<Rc>, wr_id: u64) -> uverbs::Result<()> {
     let segments = [side.memory.segment(0..8).unwrap()];
     side.qp.post_send(&[SendRequest::new(wr_id, Operation::Send, &segments).signaled()])
@@ -249,7 +249,7 @@ fn draining_ends_receives_and_sends() {
     });
 }
 
-/// The other side ends it, and this one goes on posting.
+/// The peer ends the connection, and this side continues to post.
 #[test]
 fn what_is_posted_after_the_connection_is_gone_ends_with_a_drain() {
     on_every_joining_device(|target| {
@@ -293,7 +293,7 @@ fn completions_are_announced_when_it_was_asked_for() {
             assert!(channel.wait(Some(LONG)).unwrap());
             assert_eq!(channel.next_event().unwrap(), Some(77));
             assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(round, Status::Success)], round));
-            // It was one event, and nobody asked for another.
+            // It was one event, and no other was requested.
             two.receive(round, 0..8);
             post(&mut one, round).unwrap();
             assert_eq!((ends(&mut one, 1).len(), two.completion().wr_id), (1, round));
@@ -370,7 +370,7 @@ fn counters_count_what_completes() {
             let quiet = SendRequest::new(3, Operation::Send, &segments);
             refuses(one.qp.post_send(&[quiet]), ErrorKind::InvalidInput, EINVAL, "signaled");
         }
-        // What is flushed has failed.
+        // A flushed request counts as failed.
         two.receive(20, 0..8);
         two.qp.drain(&mut [&mut two.cq], LONG, |_| ()).unwrap();
         assert_eq!((received.read(), received.read_err()), (10, 1));
@@ -394,7 +394,7 @@ fn queue_pairs_are_asked_for_what_they_hold() {
     });
 }
 
-/// Requests that some devices have not: nothing is posted, and the connection goes on.
+/// Requests that some devices do not support: nothing is posted, and the connection continues.
 #[test]
 fn what_the_device_lacks_is_refused_and_the_connection_goes_on() {
     on_every_joining_device(|target| {
@@ -413,7 +413,7 @@ fn what_the_device_lacks_is_refused_and_the_connection_goes_on() {
             let request = SendRequest::new(1, operation, &segments).signaled();
             refuses(one.qp.post_send(&[request]), ErrorKind::Unsupported, EOPNOTSUPP, "nothing was posted");
         }
-        // The kernel would leave these where they are, and everything behind them.
+        // The kernel would block the queue at these requests.
         let inline =
             SendRequest::inline(1, Operation::SendInvalidate(two.memory.rkey()), b"bytes").signaled();
         refuses(one.qp.post_send(&[inline]), ErrorKind::Unsupported, EOPNOTSUPP, "nothing was posted");
@@ -422,7 +422,7 @@ fn what_the_device_lacks_is_refused_and_the_connection_goes_on() {
         two.receive(5, 0..8);
         post(&mut one, 6).unwrap();
         assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(6, Status::Success)], 5));
-        // A send that invalidates does so.
+        // A send with invalidate invalidates the key.
         let other = two.pd.register(64, ALL).unwrap();
         let key = Remote { address: other.address(), rkey: other.rkey() };
         one.send(7, Operation::Write(key), 0..8);

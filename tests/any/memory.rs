@@ -1,4 +1,4 @@
-//! Registered memory: memory that is handed over, at any address, changed and taken back; and that of others.
+//! Registered memory: memory that is passed in, at any address, changed and returned; and memory of other devices.
 
 use std::fs::File;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use uverbs::{
 
 const LOCAL: AccessFlags = AccessFlags::LOCAL_WRITE;
 
-/// Has the peer write `text` to an offset of a region of the second side, and tells how that ends.
+/// Makes the peer write `text` to an offset in a region of the second side, and returns the status.
 fn write_there(
     target: &Target,
     text: &[u8],
@@ -32,7 +32,7 @@ fn write_there(
 #[test]
 fn memory_that_is_handed_over_is_written_by_the_peer_and_comes_back() {
     on_every_connecting_device(|target| {
-        // The edges of a box are anywhere in a word.
+        // The edges of a box are at any place in a word.
         for (len, range) in [(4096, 0..4096), (101, 0..101), (101, 3..90), (9001, 1..9000), (16, 7..16)] {
             let memory = Mapping::from(vec![b'.'; len].into_boxed_slice());
             let text = b"is it there?";
@@ -150,7 +150,7 @@ fn memory_that_cannot_be_registered_is_refused() {
         bad(pd.memory(&memory).access(AccessFlags::REMOTE_WRITE), "");
         bad(pd.memory(&memory).access(AccessFlags::from_bits_retain(1 << 31)), "");
         bad(pd.memory(&Mapping::from(Vec::new().into_boxed_slice())), "one byte");
-        // Nothing of that is left: it can be taken back.
+        // Nothing uses it any more: the memory can be returned.
         assert!(MmapMut::try_from(memory).is_ok());
     });
 }
@@ -161,14 +161,14 @@ fn optional_flags_are_for_devices_that_know_them() {
         let pd = target.open().alloc_pd().unwrap();
         pd.register(64, LOCAL | AccessFlags::RELAXED_ORDERING).unwrap();
         pd.register(64, LOCAL | AccessFlags::OPTIONAL_RANGE).unwrap();
-        // What a device may need to know is refused if it does not: rxe of Linux 6.12 has no flag for huge pages, whose
-        // memory it takes all the same.
+        // Flags that a device does not support are refused: rxe of Linux 6.12 has no flag for huge pages, although it supports their
+        // memory.
         if let Err(error) = pd.register(64, LOCAL | AccessFlags::HUGETLB) {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(["rxe", "efa"].contains(&target.device.driver()), "{error}");
             assert!(error.hint().unwrap().contains("flags"));
         }
-        // On-demand paging is no such flag. Of rxe, Linux 7.2 has it; without it, 6.1 answers EINVAL and 6.12 EOPNOTSUPP.
+        // On-demand paging is different. rxe has it in Linux 7.2; without it, 6.1 returns EINVAL and 6.12 EOPNOTSUPP.
         match pd.register(64, LOCAL | AccessFlags::ON_DEMAND) {
             Ok(region) => {
                 assert_eq!(target.device.driver(), "rxe");
@@ -184,7 +184,7 @@ fn optional_flags_are_for_devices_that_know_them() {
     });
 }
 
-/// Whether the device can change regions at all, which rxe of Linux 6.1 cannot; if not, checks that it says so.
+/// Whether the device can change regions, which rxe of Linux 6.1 cannot. If not, checks the error.
 fn can_change(target: &Target, pd: &ProtectionDomain) -> bool {
     let mut region = pd.register(64, LOCAL).unwrap();
     match region.change_access(LOCAL) {
@@ -215,7 +215,7 @@ fn rights_of_a_region_can_be_changed() {
         drop(clone);
         let bad = AccessFlags::REMOTE_WRITE;
         refuses(region.change_access(bad), ErrorKind::InvalidInput, EINVAL, "");
-        // The driver of mlx5 leaves out what it does not know of.
+        // The mlx5 driver ignores flags that it does not know.
         if target.device.driver() != "mlx5" {
             refuses(region.change_access(ALL | AccessFlags::HUGETLB), ErrorKind::Unsupported, EOPNOTSUPP, "");
         }
@@ -246,7 +246,7 @@ fn a_region_can_move_to_another_domain() {
         refuses(region.change_domain(&stranger), ErrorKind::InvalidInput, EINVAL, "another context");
         region.change_domain(&old).unwrap();
         region.change_domain(&two.pd).unwrap();
-        // Its old domain is free again, and the new one is not.
+        // Its old domain is not in use any more, and the new one is.
         old.destroy().map_err(|(_, error)| error).unwrap();
         let remote = Remote { address: region.address(), rkey: region.rkey() };
         one.memory.write(0, b"moved").unwrap();
@@ -258,7 +258,7 @@ fn a_region_can_move_to_another_domain() {
     });
 }
 
-/// Whether the device can put a region on other memory.
+/// Whether the device can move a region to other memory.
 fn can_move(target: &Target, pd: &ProtectionDomain) -> bool {
     let memory = Mapping::from(MmapMut::map_anon(4096).unwrap());
     let moved = pd.register(4096, LOCAL).unwrap().change_memory(&memory, .., None);
@@ -295,7 +295,7 @@ fn a_region_that_was_moved_is_the_other_memory_for_the_peer() {
             (address, 5000, Status::Success)
         );
 
-        // At its own address, and from within a page on.
+        // At its own address, and beginning inside a page.
         region.change_memory(&second, 100..8000, None).unwrap();
         assert_eq!((region.len(), region.access()), (7900, ALL));
         assert_eq!(write(&region, 7894, b"second"), Status::Success);
@@ -308,7 +308,7 @@ fn a_region_that_was_moved_is_the_other_memory_for_the_peer() {
         let mut bytes = [0; 6];
         region.read(7894, &mut bytes).unwrap();
         assert_eq!(&bytes, b"second");
-        // At an address of one's own.
+        // At a chosen address.
         region.change_memory(&third, 4096.., Some(1 << 40)).unwrap();
         assert_eq!((region.address(), region.len()), (1 << 40, 8192));
         assert_eq!(write(&region, 8187, b"third"), Status::Success);
@@ -316,7 +316,7 @@ fn a_region_that_was_moved_is_the_other_memory_for_the_peer() {
         assert_eq!(&bytes[..5], b"third");
         let second = MmapMut::try_from(second).expect("it was let go");
         assert!(&second[7994..8000] == b"second" && second[8000..].iter().all(|byte| *byte == 0));
-        // Not a byte behind it.
+        // Not a byte beyond it.
         assert_eq!(write(&region, 8188, b"third"), Status::RemoteAccess);
         region.destroy().map_err(|(_, error)| error).unwrap();
         assert!(MmapMut::try_from(third).unwrap()[4096..3 * 4096 - 5].iter().all(|byte| *byte == 0));
@@ -344,7 +344,7 @@ fn a_region_stays_where_it_is_on_devices_that_cannot_move_it() {
             "same offset",
         );
         assert_eq!((region.address(), region.len()), (address, 4096));
-        // The other memory was never taken.
+        // The other memory was never used.
         assert!(MmapMut::try_from(memory).is_ok());
     });
 }
@@ -372,7 +372,7 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
         let file = File::open("/dev/null").unwrap();
         let dmabuf = |range, iova| pd.register_dmabuf(file.as_fd(), range, iova, LOCAL);
         if ["mlx5", "efa"].contains(&target.device.driver()) {
-            // It could, but that file is no memory.
+            // The device supports dma-bufs, but this file is not one.
             return refuses(dmabuf(0..4096, 0), ErrorKind::InvalidInput, EINVAL, "");
         }
         refuses(dmabuf(0..4096, 0), ErrorKind::Unsupported, EOPNOTSUPP, "another device");
@@ -382,7 +382,7 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
     });
 }
 
-/// A dma-buf as the standard input, and the name of its memory's file, are there where `tests/vm/dma-buf` starts the test.
+/// `tests/vm/dma-buf` starts the test with a dma-buf as standard input, and with the name of the file of its memory.
 #[test]
 fn memory_of_another_device_is_written_and_read_by_the_peer() {
     on_every_connecting_device(|target| {

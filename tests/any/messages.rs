@@ -1,4 +1,4 @@
-//! What each operation of a connection does to memory, and what its completions say, on every device.
+//! The effect of each operation of a connection on memory, and its completions, on every device.
 
 use crate::commands::ring;
 use crate::commands::verbs::*;
@@ -81,7 +81,7 @@ fn writes_go_to_memory_and_say_so_only_with_immediate_data() {
         assert_eq!((wc.wr_id, wc.opcode, wc.byte_len, wc.ex), (20, wc_opcode::RECV_RDMA_WITH_IMM, 4, 5));
         assert_eq!(wc.wc_flags, GRH | WITH_IMM);
         assert_eq!(pair.b.look(777, 5), [9, 9, 9, 9, pattern(5)[4]]);
-        // Nothing, to nowhere.
+        // A write of zero bytes, to no address.
         pair.send(&[Post::new(3, wr_opcode::RDMA_WRITE, &[]).remote(0, 0)]);
         assert_eq!(ends(&pair.a.take_at_least(1)), [(3, OK)]);
     });

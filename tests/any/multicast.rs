@@ -1,4 +1,4 @@
-//! Multicast groups: joining, leaving, and who hears what.
+//! Multicast groups: joining, leaving, and which queue pairs receive.
 
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -19,7 +19,7 @@ fn side(context: &Context) -> Side<Ud> {
     side
 }
 
-/// The kernel brings a datagram back to its own host only if a socket is in the group, too.
+/// The kernel delivers a datagram to its own host only if a socket is in the group too.
 fn listen(target: &Target, context: &Context, group: [u8; 16]) -> Option<UdpSocket> {
     if target.soft.is_some() || is_infiniband(context) {
         return None;
@@ -115,7 +115,7 @@ fn only_groups_can_be_joined() {
                 "multicast group",
             );
         }
-        // Nothing is left of it: no group holds the queue pair.
+        // Nothing is left: no group uses the queue pair.
         side.qp.destroy().map_err(|(_, error)| error).unwrap();
     });
 }

@@ -1,5 +1,5 @@
-//! One exchange in every order of its steps: posting receives, posting sends, polling. Whatever the order, it comes to
-//! the same end, as far as the transport promises one.
+//! One exchange in every order of its steps: posting receives, posting sends, polling. The result is the same in every order, as far as
+//! the transport guarantees it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn both() -> Vec<(u64, Status)> {
     vec![(SEND, Status::Success), (RECEIVE, Status::Success)]
 }
 
-/// What one of the two sides does.
+/// A step of one of the two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Receive(usize),
@@ -37,13 +37,13 @@ fn orders(steps: &[Step]) -> Vec<Vec<Step>> {
 
 const STEPS: [Step; 4] = [Step::Receive(0), Step::Send(0), Step::Receive(1), Step::Send(1)];
 
-/// Who polls after each of the four steps, two bits for each. A real device takes its time: what it has done by then
+/// Which side polls after each of the four steps, two bits for each. On a real device fewer combinations are tried, because its timing
 /// differs anyway.
 fn polls(target: &Target) -> Vec<usize> {
     if target.soft.is_some() { (0..256).collect() } else { vec![0, 0xff] }
 }
 
-/// Takes the steps of an order, with polls in between.
+/// Executes the steps of an order, with polls in between.
 fn run<T: Carrier>(parties: &mut [Party<T>; 2], order: &[Step], polls: usize) {
     for (at, step) in order.iter().enumerate() {
         match *step {
@@ -87,7 +87,7 @@ fn messages_that_find_a_receive_arrive<T: Carrier>() {
                 for side in [0, 1] {
                     parties[side].until(target, SEND, &order);
                     if !arrives(side) {
-                        // A real device may have looked for the receive late enough to find it.
+                        // A real device may look for the receive late enough to find it.
                         let is_lost = |party: &mut Party<T>| {
                             party.poll();
                             !party.has(RECEIVE)
@@ -118,7 +118,7 @@ fn a_datagram_arrives_when_its_receive_was_posted_before() {
     messages_that_find_a_receive_arrive::<Ud>();
 }
 
-/// What the two of a ping-pong do, each in its order: who answers does so when it has been asked.
+/// The steps of a ping-pong, for each side in its order: a reply follows the message.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Receive,
@@ -133,7 +133,7 @@ const ASKS: [&[Turn]; 2] =
     [&[Turn::Receive, Turn::Send, Turn::Done], &[Turn::Send, Turn::Receive, Turn::Done]];
 const ANSWERS: [&[Turn]; 1] = [&[Turn::Receive, Turn::Asked, Turn::Send, Turn::Done]];
 
-/// Takes the next step of a side, and says whether it was the last.
+/// Executes the next step of a side, and returns whether it was the last.
 fn take_turn<T: Carrier>(party: &mut Party<T>, turns: &mut &[Turn]) -> bool {
     let [turn, rest @ ..] = *turns else { return true };
     let is_over = match turn {
@@ -160,7 +160,7 @@ fn take_turn<T: Carrier>(party: &mut Party<T>, turns: &mut &[Turn]) -> bool {
 fn a_ping_pong_ends_whoever_comes_first() {
     with_each_queue(|target, shared| {
         let mut parties = parties::<Rc>(&target.open(), shared);
-        // Whose turn it is, eight times; then they take turns.
+        // Which side makes each of the first eight steps; then they alternate.
         let length = if target.soft.is_some() { 8 } else { 3 };
         for (asks, schedule) in ASKS.iter().flat_map(|asks| (0..1 << length).map(move |bits| (asks, bits))) {
             let mut turns = [*asks, ANSWERS[0]];
@@ -315,7 +315,7 @@ fn a_sender_that_waits_ends_when_either_side_breaks() {
         two.poll();
         assert_eq!(two.take(), [], "nothing comes of it any more");
 
-        // Seven retries are for ever on rxe (COMPST_ERROR_RETRY, rxe_comp.c, Linux 6.1).
+        // Seven retries mean for ever on rxe (COMPST_ERROR_RETRY, rxe_comp.c, Linux 6.1).
         let [mut one, mut two] = [(); 2].map(|()| party::<Rc>(&context, shared));
         connect_parties(
             &mut one,
@@ -329,7 +329,7 @@ fn a_sender_that_waits_ends_when_either_side_breaks() {
     });
 }
 
-/// `one` waits for `two`, whose completion queue has room for one: whatever else fills that queue breaks `two`.
+/// `one` waits for `two`, whose completion queue has room for one: another completion in that queue moves `two` to the error state.
 fn with_a_full_queue(fill: impl FnOnce(&SoftDevice, &Context, &ProtectionDomain, &CompletionQueue)) {
     let device = SoftDevice::default();
     let context = device.open().unwrap();
@@ -353,7 +353,7 @@ fn a_sender_that_waits_ends_when_a_completion_breaks_the_receiver() {
         Rc::connect(context, &mut three, &mut four);
         three.send(1);
         three.send(3);
-        // Tried after the one that waits for the queue pair that breaks.
+        // Retried after the one that waits for the queue pair that enters the error state.
         let room = [four.side.memory.segment(0..64).unwrap()];
         four.side.qp.post_receive(&[ReceiveRequest::new(2, &room); 2]).unwrap();
     });

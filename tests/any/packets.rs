@@ -54,7 +54,7 @@ fn frames_go_from_one_queue_pair_to_another() {
 #[test]
 fn frames_go_both_ways_by_registers_that_the_kernel_made_with_the_context() {
     on_every_wire(|target, wire, _| {
-        // A driver that makes registers as objects is asked for those first; one that does not refuses.
+        // A driver that creates registers as objects gets that command first; a driver without it refuses.
         let Ok(context) = target.device.open_with(Fault::new(1, EINVAL)) else {
             return skip(target, "its driver has no registers, or is asked for a context in one way only");
         };
@@ -186,8 +186,8 @@ fn a_receive_too_small_for_its_frame_is_an_error_and_the_rest_is_flushed() {
         assert_eq!(statuses, [(1, Status::LocalLength), (2, Status::Flushed)]);
         assert_eq!(completions[0].ok().unwrap_err().to_string(), "local length error");
         if target.soft.is_some() {
-            // A card's receive queue alone is in error then, for which the kernel has no state: it warns in its log and
-            // says EINVAL (sqrq_state_to_qp_state, qp.c, Linux 6.1).
+            // Only the receive queue of a card is in the error state then, for which the kernel has no state: it logs a warning and
+            // returns EINVAL (sqrq_state_to_qp_state, qp.c, Linux 6.1).
             assert_eq!(raw.qp.state().unwrap(), QpState::Error);
         }
     });

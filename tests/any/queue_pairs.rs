@@ -1,4 +1,4 @@
-//! Making queue pairs and address handles, on every device; their states are in `transitions.rs`.
+//! Creating queue pairs and address handles, on every device; their states are in `transitions.rs`.
 
 use crate::commands::verbs::*;
 use crate::commands::*;
@@ -64,7 +64,7 @@ fn address_handles_use_their_protection_domain() {
         assert_eq!(bad(create_ah(new_pd, IPV4, 15)), Err(ENODATA));
         assert_eq!(count(), 0);
 
-        // The driver's answer may be left out.
+        // The driver's response may be left out.
         let made = done(&side.file, create_ah(new_pd, IPV4, 1));
         let first: u32 = answer(&made, CORE_OUT);
         let (second, number) = side.ah(IPV4, 1);

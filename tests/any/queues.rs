@@ -1,4 +1,4 @@
-//! Completion queues: what becomes of completions when their queue is resized.
+//! Completion queues: completions of a queue that is resized.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,12 +11,12 @@ fn fill(one: &mut Side<Rc>, two: &mut Side<Rc>, numbers: Range<u64>) {
     for number in numbers {
         two.receive(number, 0..8);
         one.send(number, Operation::Send, 0..8);
-        // The receiver has completed its part before it acknowledges.
+        // The receiver has its completion before it acknowledges.
         assert_eq!(one.completion().status, Status::Success);
     }
 }
 
-/// The numbers of the completions that wait, up to `count`.
+/// The numbers of the completions in the queue, up to `count`.
 fn take(side: &mut Side<Rc>, count: usize) -> Vec<u64> {
     let mut batch = vec![Completion::default(); count];
     let count = side.cq.poll(&mut batch);
@@ -27,7 +27,7 @@ fn take(side: &mut Side<Rc>, count: usize) -> Vec<u64> {
 fn a_resized_queue_keeps_what_waits_in_it() {
     on_every_connecting_device(|target| {
         let (mut one, mut two) = rc_pair(target);
-        // Go round the end of the ring.
+        // Wraps around the end of the ring.
         for _ in 0..2 {
             fill(&mut one, &mut two, 0..25);
             assert_eq!(take(&mut two, 100), (0..25).collect::<Vec<_>>());
@@ -45,7 +45,7 @@ fn a_resized_queue_keeps_what_waits_in_it() {
     });
 }
 
-/// The same of frames, on devices whose queue pairs take only those.
+/// The same for frames, on devices whose queue pairs support only those.
 #[test]
 fn frames_that_wait_in_a_resized_queue_stay_and_later_ones_are_announced() {
     on_every_wire(|_, wire, raw| {

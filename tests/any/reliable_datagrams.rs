@@ -1,4 +1,4 @@
-//! Scalable reliable datagrams, on the device that has them; the others say so.
+//! Scalable reliable datagrams, on the device that has them; the others are reported as skipped.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use uverbs::{
 
 const QKEY: u32 = 0x1234_5678;
 const LONG: Duration = Duration::from_secs(20);
-/// How many requests each queue holds.
+/// Number of requests of each queue.
 const DEPTH: u32 = 16;
 
 /// A queue pair with everything that belongs to it.
@@ -39,7 +39,7 @@ impl Party {
         Self { qp, cq, memory, pd }
     }
 
-    /// The way to a queue pair of the same device.
+    /// The address of a queue pair of the same device.
     fn way(&self) -> AddressHandle {
         let gid = self.pd.context().gid(1, 0).unwrap().raw;
         self.pd.create_ah(&Route::new(1, 0, gid)).unwrap()
@@ -77,7 +77,7 @@ fn on_every_device_with_srd(behaviour: impl Fn(&Target)) {
     });
 }
 
-/// What a party sends to another.
+/// A datagram from one party to another.
 fn datagram<'a>(to: &'a AddressHandle, other: &Party, operation: SrdOperation) -> SrdDatagram<'a> {
     SrdDatagram { to, qp_num: other.qp.number(), qkey: QKEY, operation }
 }
@@ -103,7 +103,7 @@ fn the_device_tells_of_handles_and_regions() {
         let context = target.open();
         let one = Party::new(&context);
         let [first, second] = [one.way(), one.way()].map(|way| uverbs::efa::handle_number(&way).unwrap());
-        // Of one destination and one domain there is one, and none that no completion could name.
+        // One address handle in the kernel serves a destination in a domain, and its number is one that completions can contain.
         assert!(first == second && first != u16::MAX);
         match uverbs::efa::Ways::of(&one.memory) {
             Ok(ways) => assert_eq!(ways, uverbs::efa::Ways::of(&one.memory).unwrap()),
@@ -172,7 +172,7 @@ fn remote_memory_is_read_and_written() {
         let context = target.open();
         let caps = uverbs::efa::Device::of(&context).unwrap().caps;
         let (mut one, mut two) = (Party::new(&context), Party::new(&context));
-        // The side whose memory it is knows the other one too.
+        // The side whose memory is accessed must know the other one's address too.
         let (to, _back) = (one.way(), two.way());
         let remote = Remote { address: two.memory.address(), rkey: two.memory.rkey() };
         two.memory.write(0, &[9; 4096]).unwrap();
@@ -218,7 +218,7 @@ fn a_write_that_takes_no_receive_is_told_from_others() {
         let (mut one, mut two) = (Party::new(&context), Party::new(&context));
         let made = two.pd.srd(&two.cq).unsolicited_writes().create();
         if !caps.contains(uverbs::efa::DeviceCaps::UNSOLICITED_WRITE_RECEIVE) {
-            // Linux 6.1 does not know the bytes.
+            // Linux 6.1 does not have this field.
             let kind = made.unwrap_err().kind();
             return assert!(matches!(kind, ErrorKind::Unsupported | ErrorKind::InvalidInput), "{kind:?}");
         }
@@ -295,7 +295,7 @@ fn completions_are_announced_once_for_each_time_that_is_asked() {
         let to = one.way();
         let region = one.memory.clone();
         let segments = [region.segment(0..8).unwrap()];
-        // The number of events goes round after four.
+        // The number of events overflows after four.
         for round in 0..10 {
             two.cq.notify(false).unwrap();
             assert!(!channel.wait(Some(Duration::ZERO)).unwrap(), "{round}");
@@ -381,7 +381,7 @@ fn the_device_counts_without_anybody_who_polls() {
             counter.wait(threshold, Some(LONG)).unwrap();
             assert_eq!((counter.read(), counter.read_err()), (threshold, 0));
         }
-        // Nobody has taken a completion so far.
+        // No completion was polled so far.
         assert_eq!((one.completions(6).len(), two.completions(5).len()), (6, 5));
         let mut counters = counters.into_iter();
         let (sends, error) = counters.next().unwrap().destroy().unwrap_err();
@@ -403,7 +403,7 @@ fn failures_and_changes_by_hand_are_in_the_values() {
         one.qp.bind_counter(&sends, Counted::SEND).unwrap();
         let to = one.way();
         (0..3).for_each(|wr_id| one.receive(wr_id, 0..64));
-        // The other side has no receive.
+        // The peer has no receive.
         let segments = [one.memory.segment(0..8).unwrap()];
         let message = datagram(&to, &two, SrdOperation::Send);
         one.qp.post_send(&[SendRequest::new(9, message, &segments).signaled()]).unwrap();

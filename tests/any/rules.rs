@@ -1,4 +1,4 @@
-//! Rules that are refused, with what they say about it; and headers of which nothing is asked.
+//! Rules that are refused, and their messages; and headers without any matched field.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -113,7 +113,7 @@ fn bits_of_a_value_outside_its_mask_are_cleared() {
     assert!(AnyRule::parse("ip src 10.1.2.3/8", 1).is_err());
 }
 
-/// Rules that ask for a header and for nothing of it that a packet without it would not have.
+/// Rules that name a header, but match no field that a packet without the header would lack.
 fn silent() -> [(&'static str, FlowRule); 9] {
     let zero = |vni| Vni::new(vni).unwrap();
     [
@@ -138,7 +138,7 @@ fn a_header_without_values_that_nothing_announces_is_refused() {
         let error = AnyRule::parse(text, 1).unwrap_err();
         assert!(error.to_string().contains("would match too"), "{text}: {error}");
     }
-    // In any order, and where the other header says it.
+    // In any order, and if the other header announces it.
     for text in [
         "udp dst port 4789 and vxlan",
         "vxlan and udp dst port 4789",
@@ -172,7 +172,7 @@ fn what_asks_for_a_header_takes_no_packet_without_it() {
         for (ports, is_tcp) in [([1, 2], true), ([1, 2], false), ([4789, 6635], true)] {
             plain.push(packet([from, to], ports, is_tcp, &[0; 32]));
         }
-        // A header that no other one announces is not asked for; nothing is in a tunnel here.
+        // A header that no other one announces is not matched; no packet here has a tunnel.
         for text in [
             "udp dst port 4789 and vxlan",
             "vxlan vni 7",
@@ -196,7 +196,7 @@ fn what_asks_for_a_header_takes_no_packet_without_it() {
             assert_eq!(read2(&counters), [0, 0], "{text}");
             drop(flow);
         }
-        // They do arrive, and where VXLAN is, it is found.
+        // The packets do arrive, and VXLAN is found where it is present.
         raw.post_receives(8);
         let counters = packets_and_bytes(&raw.context);
         let rule = any().vxlan(Vxlan::any()).udp(Udp::any().dst_port(4789));

@@ -1,4 +1,4 @@
-//! Snapshots kept fresh: by ticks, by a thread, many of them, and while flows come and go.
+//! Snapshots that are kept fresh: by ticks, by a thread, many of them, and while flows are created and destroyed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn ns(count: u64) -> Duration {
     Duration::from_nanos(count)
 }
 
-/// A flow to an address of its own, with counters of its own.
+/// A flow for an address of its own, with its own counters.
 fn counted(raw: &Raw, number: u16) -> (Counters, Flow, Snapshot) {
     let [high, low] = number.to_be_bytes();
     let counters = packets_and_bytes(&raw.context);
@@ -24,7 +24,7 @@ fn counted(raw: &Raw, number: u16) -> (Counters, Flow, Snapshot) {
     (counters, flow, snapshot)
 }
 
-/// How long threads race: as long as the environment says, or a moment.
+/// How long threads race: the time in the environment, or a short time.
 fn seconds() -> f64 {
     std::env::var("UVERBS_TEST_SECONDS").map_or(1.0, |seconds| seconds.parse().expect("a number"))
 }
@@ -72,7 +72,7 @@ fn the_work_of_a_tick_is_bounded_and_the_next_one_goes_on() {
         let refreshed: Vec<_> = (0..3).map(|_| sampler.tick_at(1000).refreshed).collect();
         assert_eq!((refreshed, switch.reads()), (vec![4, 4, 2], 10));
         assert_eq!(sampler.tick_at(1000).wait, ns(100), "the round is over");
-        // A round that takes longer than the interval: each is read once, and the next round is late.
+        // A round that takes longer than the interval: each snapshot is read once, and the next round is late.
         let tick = sampler.tick_at(1100);
         assert_eq!((tick.refreshed, tick.wait), (4, ns(0)));
         assert_eq!(sampler.tick_at(1250).refreshed, 4);
@@ -98,7 +98,7 @@ fn who_comes_or_goes_in_a_round_shifts_nobody() {
             |place: usize| all[place].2.latest::<2>().is_ok_and(|(_, stamp)| stamp.taken_ns() == 1000);
         assert_eq!(sampler.tick_at(1000).refreshed, 3);
         let (read, unread): (Vec<_>, Vec<_>) = (0..8).partition(|place| is_read(*place));
-        // One that was read goes and one that was not, and others come.
+        // One that was read and one that was not are removed, and others are added.
         assert!(sampler.remove(&all[read[0]].2) && sampler.remove(&all[unread[0]].2));
         all[8..].iter().for_each(|(_, _, snapshot)| sampler.add(snapshot));
         while sampler.tick_at(1000).wait.is_zero() {}
@@ -152,7 +152,7 @@ fn one_that_fails_does_not_stop_the_others_and_one_that_ended_is_let_go() {
         switch.fail(0);
         assert_eq!(counts(sampler.tick_at(200)), (3, 0, 1), "it tries again, and has let one go");
         assert_eq!((sampler.len(), three.has_ended()), (3, true));
-        // The device goes: the snapshot says so, and so does its last word.
+        // The device is removed: the snapshot reports this, and so does its last value.
         switch.fail(EIO);
         assert_eq!(counts(sampler.tick_at(300)), (1, 0, 2));
         assert!(two.has_ended() && four.has_ended() && !one.has_ended());
@@ -160,7 +160,7 @@ fn one_that_fails_does_not_stop_the_others_and_one_that_ended_is_let_go() {
         assert_eq!(counts(sampler.tick_at(400)), (1, 0, 0));
         let report = sampler.report();
         assert_eq!((report.refreshed, report.failed, report.ended), (7, 2, 3));
-        // Memory of a device that does not say that it let go of it would be kept for good.
+        // If a device does not confirm the destruction, its memory would be kept for good.
         switch.fail(0);
     });
 }
@@ -198,7 +198,7 @@ fn thousands_of_counters_are_kept_fresh() {
     });
 }
 
-/// Bytes are a function of packets, so values of two reads of the device would show.
+/// Bytes are a function of packets, so values from two reads of the device would be detected.
 #[test]
 fn readers_beside_a_refresher_see_no_torn_value_and_none_that_goes_back() {
     on_every_counting_device(|target| {
@@ -241,7 +241,7 @@ fn readers_beside_a_refresher_see_no_torn_value_and_none_that_goes_back() {
                 frames += 1;
                 std::thread::yield_now();
             }
-            // The reads go on when the sampler is dropped.
+            // The reads continue when the sampler is dropped.
             let report = thread.report();
             drop(thread);
             let time = begun.elapsed().as_secs_f64();
@@ -272,7 +272,7 @@ fn a_sampler_ends_at_once_when_it_is_dropped_while_reads_go_on() {
                 });
             }
             let _end = End(&done);
-            // An hour is not waited for: a drop that did would not come back.
+            // The drop does not wait for an hour: if it did, this test would hang.
             for interval in [HOUR, Duration::ZERO, Duration::from_micros(1)] {
                 for _ in 0..if cfg!(miri) { 1 } else { 20 } {
                     let sampler = Sampler::new(interval);
@@ -299,7 +299,7 @@ fn flows_come_and_go_while_a_thread_samples() {
             let (counters, flow, snapshot) = counted(&raw, round);
             thread.add(&snapshot);
             if round % 2 == 0 {
-                // Until the sampler has found it.
+                // Until the sampler has detected it.
                 while snapshot.latest::<2>().is_err() {
                     assert!(begun.elapsed().as_secs() < 60, "it is never read");
                     std::thread::yield_now();

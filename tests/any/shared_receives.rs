@@ -1,4 +1,4 @@
-//! Shared receive queues: several queue pairs take from one, and what the device says about that.
+//! Shared receive queues: several queue pairs receive from one, and the device's events about it.
 
 use crate::common::*;
 use uverbs::{
@@ -10,7 +10,7 @@ use uverbs::{
 const COOKIE: u64 = 0x5150;
 const SRQ: Subject = Subject::SharedReceiveQueue(COOKIE);
 
-/// Posts room of 100 bytes in a side's memory, at 100 times the request's number.
+/// Posts a receive of 100 bytes in a side's memory, at 100 times the request's number.
 fn post<T: uverbs::QpType>(
     srq: &mut SharedReceiveQueue,
     side: &Side<T>,
@@ -36,7 +36,7 @@ fn pair(context: &Context, depth: u32, limit: u32) -> (Side<Rc>, Side<Rc>, Share
     (one, two, srq)
 }
 
-/// Sends a message and waits until both sides have seen it; says which receive took it.
+/// Sends a message and waits for the completions of both sides. Returns the receive that was used.
 #[track_caller]
 fn message(one: &mut Side<Rc>, two: &mut Side<Rc>, text: &[u8]) -> u64 {
     one.qp.post_send(&[SendRequest::inline(1, Operation::Send, text).signaled()]).unwrap();
@@ -187,10 +187,10 @@ fn a_resized_queue_keeps_what_is_posted_and_its_memory() {
         if target.device.driver() == "mlx5" {
             return has_no_other_size(target, &mut srq);
         }
-        // Taken before, so that requests do not stand at the start of the ring.
+        // Posted and used before, so that requests do not begin at the start of the ring.
         post(&mut srq, &two, 1..=3);
         assert_eq!(message(&mut one, &mut two, b"before"), 1);
-        // Nobody but the request holds this memory.
+        // Only the request uses this memory.
         let other = two.pd.register(64, ALL).unwrap();
         srq.post_receive(&[ReceiveRequest::new(99, &[other.segment(0..64).unwrap()])]).unwrap();
         drop(other);
@@ -253,7 +253,7 @@ fn a_queue_in_use_is_busy_and_may_be_dropped_first() {
         let other = two.pd.register(64, ALL).unwrap();
         srq.post_receive(&[ReceiveRequest::new(1, &[other.segment(0..64).unwrap()])]).unwrap();
         drop((other, srq));
-        // What was posted is still there, and so is its memory.
+        // The posted requests still exist, and so does their memory.
         one.send(1, Operation::Send, 0..64);
         let got = two.completion();
         assert_eq!((got.wr_id, got.status), (1, Status::Success));
@@ -303,7 +303,7 @@ fn an_overrun_completion_queue_is_told_with_its_cookie() {
         let mut side = Side::<Ud>::new(&context, make);
         let options = options(&context);
         side.qp.activate(&options, 1, 0).unwrap();
-        // Where a place is kept free, the ring has one more than that.
+        // If a slot is kept free, the ring has one more than that.
         for wr_id in 0..=room + 1 {
             side.receive(wr_id as u64, 0..8);
         }
@@ -334,7 +334,7 @@ fn a_message_without_a_shared_receive_waits_for_one() {
         one.send(1, Operation::Send, 0..8);
         assert_eq!(two.cq.poll(&mut Completion::batch::<4>()), 0);
         post(&mut srq, &two, [2]);
-        // A command of whatever kind makes the soft device look again.
+        // Any command makes the soft device look again.
         srq.query().unwrap();
         assert_eq!((two.completion().wr_id, one.completion().status), (2, Status::Success));
     });
@@ -371,13 +371,13 @@ fn a_queue_is_destroyed_whether_its_events_were_read_or_not() {
             }
             two.qp.destroy().map_err(|(_, error)| error).unwrap();
             srq.destroy().map_err(|(_, error)| error).unwrap();
-            // What was not read is gone with the queue.
+            // Unread events are discarded with the queue.
             no_event_about(&context, SRQ);
         }
     });
 }
 
-/// What rxe leaves of the answer is what was in the kernel's memory (`rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
+/// The fields that rxe does not set contain uninitialised memory of the kernel (`rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
 #[test]
 fn a_queue_pair_of_a_shared_queue_has_no_receives_of_its_own() {
     on_every_connecting_device(|target| {

@@ -1,4 +1,4 @@
-//! Cached reads: when the device is asked, how values age, and what is said when there are none.
+//! Cached reads: when the device is read, the age of values, and the errors if there are none.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ fn ns(count: u64) -> Duration {
     Duration::from_nanos(count)
 }
 
-/// Counters that a flow to [`MAC`] counts into, behind a switch.
+/// Counters of a flow to [`MAC`], on a device with a switch.
 struct Counted {
     raw: Raw,
     counters: Counters,
@@ -158,12 +158,12 @@ fn a_snapshot_of_a_device_that_has_gone_says_so() {
         all_say(&snapshot, ErrorKind::Disassociated, EIO, "");
         assert_eq!(world.switch.reads(), reads, "it is not asked again");
         assert_eq!(snapshot.last_error().unwrap().kind(), ErrorKind::Disassociated);
-        // Memory of a device that does not say that it let go of it would be kept for good.
+        // If a device does not confirm the destruction, its memory would be kept for good.
         world.switch.fail(0);
     });
 }
 
-/// Every read, whatever its limit, and every clone.
+/// Checks every read, with any limit, and every clone.
 #[track_caller]
 fn all_say(snapshot: &Snapshot, kind: ErrorKind, errno: i32, hint: &str) {
     let clone = snapshot.clone();
@@ -198,7 +198,7 @@ fn a_snapshot_ends_with_the_last_flow_and_holds_up_nobody() {
             "no flow uses these counters: create a flow that counts into them first",
         );
 
-        // A flow that comes later has another snapshot, with the points of its time.
+        // A flow that is created later has another snapshot, with the points of that time.
         counters.attach(Point::Bytes, 4).unwrap();
         let flow = raw.qp.create_flow(&to(MAC, &counters)).unwrap();
         let next = counters.snapshot().unwrap();
@@ -252,7 +252,7 @@ fn reads_that_come_together_share_commands_and_are_never_older_than_their_call()
                 scope.spawn(|| {
                     start.wait();
                     for _ in 0..calls {
-                        // What was published before the call is too old for it, also if another thread read it.
+                        // Values that were published before the call are too old for it, even if another thread read them.
                         let before = newest.load(Ordering::SeqCst);
                         let seen = snapshot.read_cached::<2>(Duration::ZERO).unwrap();
                         let epoch = seen.stamp().epoch() as usize;

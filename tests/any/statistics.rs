@@ -1,11 +1,11 @@
-//! Counters of devices and ports, and the objects that are alive: asked for beside whatever goes on.
+//! Counters of devices and ports, and existing objects, while the device is in use.
 
 use crate::common::*;
 use uverbs::ErrorKind;
 use uverbs::resources::Owner;
 use uverbs::statistics::{CounterMode, Source, Statistic};
 
-/// A counter by what it is called.
+/// The identity of counters.
 fn keys(rows: &[Statistic]) -> Vec<(Option<u32>, Source, String)> {
     rows.iter().map(|row| (row.port(), row.source(), row.name().to_owned())).collect()
 }
@@ -57,7 +57,7 @@ fn readers_in_two_threads_do_not_meet() {
         let count = mine.read().unwrap().len();
         let mut theirs = target.device.statistics().unwrap();
         std::thread::scope(|scope| {
-            // One that was made here is used there.
+            // A reader that was created here is used there.
             scope.spawn(move || (0..50).for_each(|_| assert_eq!(theirs.read().unwrap().len(), count)));
             (0..50).for_each(|_| assert_eq!(mine.read().unwrap().len(), count));
         });
@@ -88,7 +88,7 @@ fn objects_are_counted_and_we_own_ours() {
         let mine = domains.iter().filter(|row| row.owner.pid() == Some(std::process::id()));
         let [mine] = &mine.collect::<Vec<_>>()[..] else { panic!("{domains:?}") };
         let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
-        // A thread of this process has made it.
+        // A thread of this process has created it.
         let thread = nix::unistd::gettid().as_raw() as u32;
         let named =
             Owner::Process { pid: std::process::id(), thread, name: Some(comm.trim_end().to_owned()) };
@@ -108,12 +108,12 @@ fn queue_pairs_are_not_counted_one_by_one_unless_it_is_asked_for() {
             counters => counters.unwrap(),
         };
         match counters.mode() {
-            // The driver has no counters at all.
+            // The driver has no counters.
             Err(error) if error.kind() == ErrorKind::Unsupported => return,
             mode => assert_eq!(mode.unwrap(), CounterMode::Off),
         }
         assert_eq!(counters.list().unwrap(), []);
-        // Of no queue pair: refused by whoever looks first, and nothing is bound.
+        // For a queue pair that does not exist: refused by the first check, and nothing is bound.
         let error = counters.bind(0xff_ffff).unwrap_err();
         assert!([ErrorKind::NotFound, ErrorKind::Unsupported].contains(&error.kind()), "{error}");
         assert!(counters.unbind(0xff_ffff, 1).is_err());

@@ -1,5 +1,5 @@
-//! Each scenario again and again, failing its first, second, ... last command: an error comes back, nothing
-//! panics, and nothing is left alive.
+//! Each scenario is repeated with its first, second, ... last command failing: an error is returned, nothing panics, and no object is
+//! left.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use uverbs::{
     Operation, Result, SendRequest, WindowType, XrcOpen,
 };
 
-/// Counts what is traced, without looking at it.
+/// Counts trace events without reading them.
 struct Calls(Arc<AtomicU64>);
 
 impl Write for Calls {
@@ -32,7 +32,7 @@ impl Write for Calls {
     }
 }
 
-/// Runs `scenario` once with the `nth` command failing: what came of it, or none if there were not as many commands.
+/// Runs `scenario` once with the `nth` command failing. Returns its result, or `None` if it sent fewer commands.
 fn once(
     target: &Target,
     (nth, errno): (u64, i32),
@@ -47,15 +47,15 @@ fn once(
     if let Err(error) = &result {
         assert_ne!(error.op(), "", "{error}");
     }
-    // All is closed now, so no more come.
+    // Everything is closed now, so no more commands are sent.
     let met = calls.load(Ordering::Relaxed) >= nth;
     assert!(met || result.is_ok(), "no command has failed, and yet: {result:?}");
     met.then_some(result)
 }
 
-/// Runs `scenario` with its nth command failing, for every n that it has, and every errno of `errnos`.
+/// Runs `scenario` with its nth command failing, for every n up to its number of commands, and for every errno of `errnos`.
 fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
-    // Miri looks at memory, for which it does not matter which errno it is.
+    // Miri checks memory, for which the errno does not matter.
     let errnos = if cfg!(miri) { &[EINVAL][..] } else { &[EINVAL, ENOMEM, EIO, EBUSY] };
     for &errno in errnos {
         for nth in 1.. {
@@ -63,7 +63,7 @@ fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
             let resources = || target.soft.as_ref().unwrap().resources();
             let result = once(&target, (nth, errno), |context| {
                 let result = scenario(context, &target);
-                // A destroy that failed in a `drop` leaves its object to the close, with its parents.
+                // If a destroy fails in a `drop`, the object and its parents are left to the close.
                 assert!(result.is_ok() || resources().contexts == 1, "{:?}", resources());
                 result
             });
@@ -76,7 +76,7 @@ fn sweep(scenario: impl Fn(&Context, &Target) -> Result<()>) {
     }
 }
 
-/// The same on a real device that counts, whose kernel looks after what is left.
+/// The same on a real device that counts, whose kernel reports what is left.
 fn sweep_real(scenario: impl Fn(&Context, &Target) -> Result<()>) {
     on_every_counting_device(|target| {
         if target.soft.is_some() {
@@ -85,7 +85,7 @@ fn sweep_real(scenario: impl Fn(&Context, &Target) -> Result<()>) {
         for errno in [EINVAL, ENOMEM, EIO, EBUSY] {
             let failing = |nth| {
                 let result = once(target, (nth, errno), |context| scenario(context, target))?;
-                // What was not even sent is for the library a counter that the firmware may have refused.
+                // The library treats a command that was not even sent as a counter that the firmware may have refused.
                 if result.is_err_and(|error| error.op() == "flow.create") {
                     target.keeps_a_context();
                 }
@@ -236,7 +236,7 @@ fn every_command_of_an_extended_connection_may_fail() {
     });
 }
 
-/// When the device goes on in a new ring that cannot be mapped, nothing pretends to be posted.
+/// If the device continues in a new ring that cannot be mapped, posts fail.
 #[test]
 fn a_queue_that_lost_its_ring_takes_nothing_more() {
     let target = Target::soft(Profile::default());
@@ -263,7 +263,7 @@ fn every_command_of_a_region_that_changes_may_fail() {
             .change_access(AccessFlags::empty())
             .and_then(|()| region.change_domain(&other))
             .and_then(|()| region.change_domain(&pd));
-        // The region is whole, whatever failed.
+        // The region can be used, whatever failed.
         region.write(4997, b"!")?;
         region.destroy().map_err(|(_, error)| error)?;
         assert_eq!(Box::<[u8]>::try_from(memory).unwrap()[4998], b'!');
@@ -301,7 +301,7 @@ fn every_command_of_a_bound_window_may_fail() {
     });
 }
 
-/// A failed destroy gives the object back, and a second try succeeds.
+/// A failed destroy returns the object, and a second attempt succeeds.
 #[test]
 fn a_destroy_that_failed_can_be_tried_again() {
     let target = Target::soft(Profile::default());

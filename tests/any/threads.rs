@@ -10,8 +10,8 @@ use uverbs::command::Command;
 use uverbs::transport::Watcher;
 use uverbs::{ErrorKind, Eth, FlowRule};
 
-/// Watches the commands as they pass, for the one thing that the kernel does not survive: a read of counters
-/// beside the bind of their first flow or the unbind of their last (it follows a null pointer).
+/// Watches commands for the one combination that crashes the kernel: a read of counters during the bind of their first flow or the unbind
+/// of their last (it dereferences a null pointer).
 #[derive(Debug, Default)]
 struct Witness {
     reads: AtomicUsize,
@@ -20,7 +20,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// A command begins that only `alone` may have no read beside it.
+    /// A command begins. If it must run `alone`, no read may be in progress.
     fn begin(&self, command: &Command<'_>, alone: bool) {
         self.window.store(alone, Ordering::SeqCst);
         assert!(!alone || self.reads.load(Ordering::SeqCst) == 0, "a read beside {}", command.op());
@@ -60,7 +60,7 @@ impl Watcher for Witness {
 #[test]
 fn eight_threads_read_while_flows_come_and_go_and_never_beside_the_first_or_last() {
     let rounds = if cfg!(miri) { 5 } else { 300 };
-    // A command of a real device takes its time, and only in time do threads meet.
+    // A command of a real device takes time, so threads meet only if the race is long enough.
     let seconds =
         std::env::var("UVERBS_TEST_SECONDS").map_or(10, |seconds| seconds.parse().expect("a number"));
     on_every_counting_device(|target| {

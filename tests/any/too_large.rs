@@ -1,4 +1,4 @@
-//! What is larger than the device or the machine has is an error: it costs no memory, and never the process.
+//! Sizes beyond those of the device or the machine are an error: they take no memory, and never end the process.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use crate::common::*;
 use uverbs::soft::Profile;
 use uverbs::{AccessFlags, Context, Error, ErrorKind, Point, Result, SoftDevice};
 
-/// Of whatever kind, and as the kernel or the crate gives it: too much, or no room.
+/// Checks the kind of the error, which may come from the kernel or from the crate: invalid, or exhausted.
 #[track_caller]
 fn is_refused<T>(result: Result<T>, what: &str) {
     let error = result.err().unwrap_or_else(|| panic!("{what} was made"));
@@ -53,7 +53,7 @@ fn what_is_too_large_is_refused_and_costs_no_memory() {
     });
 }
 
-/// The environment of the process that may have little memory.
+/// The environment variable for the process with little memory.
 const SMALL: &str = "UVERBS_TEST_SMALL";
 
 #[test]
@@ -72,7 +72,7 @@ fn a_process_with_little_memory() {
     if std::env::var_os(SMALL).is_none() {
         return;
     }
-    // The most that a soft device has: rings of 1 GiB.
+    // The maximum of a soft device: rings of 1 GiB.
     let profile = Profile::default().with_max_cqe(0xff_ffff);
     let context = SoftDevice::new(profile).open().unwrap();
     let pd = context.alloc_pd().unwrap();

@@ -1,6 +1,6 @@
 //! Every step of a queue pair from every state to every state, with and without each attribute, on every device.
 //!
-//! A queue pair gets into SQE by itself only, and never one of rxe (rxe_qp.c, Linux 6.1): no transition from there is tried.
+//! A queue pair enters SQE only by itself, and on rxe never (rxe_qp.c, Linux 6.1): no step from there is tried.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ const STATES: [(u8, &str); 7] = [
     (qp_state::ERR, "ERR"),
 ];
 
-/// What a step must have and what it may have besides; none if there is no such step (InfiniBand, 10.3.1, and
-/// `qp_state_table`, verbs.c, Linux 6.1).
+/// The attributes that a step requires and allows; `None` if there is no such step (InfiniBand, 10.3.1, and `qp_state_table`, verbs.c,
+/// Linux 6.1).
 fn step(kind: u8, from: u8, to: u8) -> Option<(QpAttrMask, QpAttrMask)> {
     use QpAttrMask as M;
     use qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE};
@@ -59,14 +59,14 @@ fn step(kind: u8, from: u8, to: u8) -> Option<(QpAttrMask, QpAttrMask)> {
     })
 }
 
-/// Takes a queue pair from wherever it is to a state, and waits until it is really there.
+/// Brings a queue pair from any state to another one, and waits until it has it.
 fn bring(side: &Side, kind: u8, qp: &ring::Qp, state: u8) {
     let go = |state: u8, mask: QpAttrMask| {
         let request =
             ModifyQp { attr_mask: (mask | QpAttrMask::STATE).bits(), ..change(kind, qp.handle, 0x77, state) };
         assert_eq!(side.modify(&request), Ok(()), "to {state}");
     };
-    // One that was just told to drain is not to be told anything else.
+    // A queue pair that is being drained must not get another command before that ends.
     until_drained(side, qp);
     go(qp_state::RESET, QpAttrMask::empty());
     match state {
@@ -91,7 +91,7 @@ fn until_drained(side: &Side, qp: &ring::Qp) {
     }
 }
 
-/// Everything that an attribute can be given.
+/// A value for every attribute.
 fn full(kind: u8, qp: u32, from: u8, to: u8) -> ModifyQp {
     ModifyQp {
         cur_qp_state: from,
@@ -135,8 +135,8 @@ fn each_step_takes_the_attributes_that_it_needs_and_those_it_may_have() {
                     }
                     for one in (1..21).map(|bit| QpAttrMask::from_bits_retain(1 << bit)) {
                         if !required.contains(one) {
-                            // RoCE has no alternate paths, and a path brings its port, which UC may not
-                            // change (`modify_qp`, uverbs_cmd.c, Linux 6.1).
+                            // RoCE has no alternate paths, and a path includes its port, which UC must not change (`modify_qp`,
+                            // uverbs_cmd.c, Linux 6.1).
                             let is_bad = one == QpAttrMask::ALT_PATH
                                 || (one == QpAttrMask::AV && !optional.contains(QpAttrMask::PORT));
                             let is_good = optional.contains(one) && !is_bad;
@@ -184,7 +184,7 @@ fn every_type_comes_up_and_tells_what_it_was_given() {
                 &[1, 1, 64, 1],
             );
             if kind == qp_type::RC {
-                // Resources come in powers of two.
+                // Resources are rounded up to powers of two.
                 is("depth of reads", &[told.max_rd_atomic.into(), told.max_dest_rd_atomic.into()], &[4, 4]);
                 let times = [told.timeout, told.retry_cnt, told.rnr_retry, told.min_rnr_timer];
                 is("retries", &times.map(u32::from), &[14, 7, 7, 12]);
@@ -230,7 +230,7 @@ fn values_out_of_range_are_invalid() {
             bad(&mut request);
             answers.is(name, errno(side.modify(&request)), Answer(*expected));
         }
-        // Sequence numbers are cut, not refused.
+        // Sequence numbers are truncated, not refused.
         let qp = side.qp(qp_type::UD);
         side.raise(qp_type::UD, &qp, 0, qp_state::RTR);
         let psn = ModifyQp { sq_psn: 0xff00_0005, ..change(qp_type::UD, qp.handle, 0, qp_state::RTS) };
@@ -239,7 +239,7 @@ fn values_out_of_range_are_invalid() {
     });
 }
 
-/// Says that the queue pair is in SQD, from where this step needs nothing.
+/// Names SQD as the current state, from which this step needs no attributes.
 fn assume_drained(request: &mut ModifyQp) {
     request.cur_qp_state = qp_state::SQD;
     request.attr_mask = (QpAttrMask::STATE | QpAttrMask::CUR_STATE).bits();

@@ -1,4 +1,4 @@
-//! The wait objects of a completion counter: what each is good for, and what is refused.
+//! The wait objects of a completion counter: what each supports, and what is refused.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::PoisonError;
@@ -34,7 +34,7 @@ fn waiting_with_none_or_a_set_is_invalid() {
     for object in [WaitObject::None, WaitObject::Set(WaitSet::new())] {
         let counter = counter(object);
         counter.add(1).unwrap();
-        // Also when there is nothing to wait for.
+        // Also if there is nothing to wait for.
         for threshold in [0, 1, 2] {
             ends_with(counter.wait(threshold, LONG), ErrorKind::InvalidInput);
             ends_with(counter.wait_since(threshold, 0, LONG), ErrorKind::InvalidInput);
@@ -160,7 +160,7 @@ fn a_signal_stays_when_the_value_is_set_back() {
     counter.set(10).unwrap();
     counter.set(0).unwrap();
     assert!(is_readable(fd(&counter)), "it was reached");
-    // Whoever sleeps looks, and sleeps again.
+    // A sleeping thread checks the value, and sleeps again.
     assert!(!counter.arm(10).unwrap());
     assert!(!is_readable(fd(&counter)));
     counter.add_err(1).unwrap();
@@ -226,7 +226,7 @@ mod tasks {
         }
     }
 
-    /// The smallest of runtimes.
+    /// A minimal runtime.
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         let waker = Waker::from(Arc::new(Thread(thread::current())));
         let mut future = pin!(future);
@@ -272,7 +272,7 @@ mod tasks {
             counter.add_err(1).unwrap();
             counter.set_err(3).unwrap();
             ends_with(block_on(wait), ErrorKind::OperationFailed);
-            // The next one has nothing to do with it.
+            // The next one does not concern it.
             counter.add(1).unwrap();
             block_on(counter.wait_async(1)).unwrap();
         }

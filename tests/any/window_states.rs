@@ -1,5 +1,5 @@
-//! Memory windows in every order of binds, failures and what the peer does: what a window learns from completions, and that
-//! no order harms the kernel.
+//! Memory windows in every order of binds, failures and actions of the peer: what a window learns from completions, and that no order
+//! harms the kernel.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Scene {
         remote
     }
 
-    /// The peer takes the key; the completion on this side.
+    /// The peer invalidates the key; returns the completion on this side.
     #[track_caller]
     fn taken_by_the_peer(&mut self, key: u32) -> Completion {
         self.two.receive(3, 0..16);
@@ -81,7 +81,7 @@ fn an_invalidate_is_learned_from_whoever_polls_it() {
     on_every_connecting_device(|target| {
         let mut scene = Scene::new(target, WindowType::Two);
         let remote = scene.bind_and_wait(1);
-        // A completion that nobody has polled says nothing, whoever writes it down.
+        // A completion that was not polled has no effect, even if a program constructs one.
         let forged = Completion {
             status: Status::Success,
             flags: WcFlags::WITH_INVALIDATE,
@@ -97,11 +97,11 @@ fn an_invalidate_is_learned_from_whoever_polls_it() {
         });
         assert_eq!(done.immediate, remote.rkey);
         assert_eq!(scene.window.remote(), None);
-        // Without a word to the window.
+        // Without informing the window.
         let second = scene.bind_and_wait(2);
         assert_ne!(second.rkey, remote.rkey);
         assert_eq!(scene.write(second), Status::Success);
-        // One of an earlier bind is no news.
+        // A completion of an earlier bind has no effect.
         assert!(!scene.window.invalidated(&done) && scene.window.remote() == Some(second));
     });
 }
@@ -111,7 +111,7 @@ fn binds_that_were_flushed_leave_nothing_that_is_believed() {
     on_every_connecting_device(|target| {
         for kind in TYPES {
             let mut scene = Scene::new(target, kind);
-            // As often as a key has values for its low byte, and once more.
+            // As often as there are values of a key's low byte, and once more.
             for round in 0..257 {
                 scene.two.qp.to_error().unwrap();
                 let remote = scene.begin_bind(round);
@@ -169,7 +169,7 @@ fn the_end_of_a_queue_pair_leaves_a_bind_unknown_unless_its_success_was_polled()
                 scene.two.qp.to_error().unwrap();
                 scene.begin_bind(1)
             };
-            // Another queue pair of the domain takes its place.
+            // Another queue pair of the domain binds it.
             let qp = scene.two.pd.rc(&scene.two.cq).create().unwrap();
             drop(std::mem::replace(&mut scene.two.qp, qp));
             scene.connect_again();
@@ -196,7 +196,7 @@ fn a_window_is_released_in_every_state() {
             let second = scene.bind_and_wait(2);
             assert_eq!(scene.write(second), Status::Success);
             assert_eq!(scene.write(first), Status::RemoteAccess);
-            // On a broken queue pair, after a flush, and when the region is gone.
+            // On a queue pair in the error state, after a flush, and after the region was destroyed.
             assert!(scene.two.qp.to_error().is_ok());
             scene.window.release().unwrap();
             scene.begin_bind(3);
@@ -223,7 +223,7 @@ fn a_key_is_invalidated_once() {
         let before = "has already sent an invalidate for that key";
         let first = scene.bind_and_wait(1);
         if target.device.driver() == "mlx5" {
-            // The device looks itself: the second one breaks the connection, and nothing else.
+            // The device checks: the second one moves the connection to the error state, and nothing else happens.
             scene.two.receive(3, 0..16);
             scene.two.receive(4, 0..16);
             send(&mut scene.one, &[first.rkey, first.rkey]).unwrap();
@@ -233,7 +233,7 @@ fn a_key_is_invalidated_once() {
         refused(send(&mut scene.one, &[first.rkey, first.rkey]), before);
         scene.taken_by_the_peer(first.rkey);
         refused(send(&mut scene.one, &[first.rkey]), "");
-        // Another queue pair, from the other side, and of another open device.
+        // From another queue pair, from the other side, and from another open device.
         refused(send(&mut scene.two, &[first.rkey]), "");
         if target.soft.is_none() {
             let (mut other, _peer) = rc_pair(target);
@@ -253,12 +253,12 @@ fn a_key_is_invalidated_once() {
             let request = SendRequest::new(1, Operation::SendInvalidate(first.rkey), &segments);
             refused(other.post_send(&[request]), before);
         }
-        // Nothing of a batch was posted; and the next bind gives a key that can be invalidated.
+        // Nothing of the batch was posted, and the next bind gives a key that can be invalidated.
         let second = scene.bind_and_wait(2);
         refused(send(&mut scene.one, &[second.rkey, first.rkey]), before);
         let done = scene.taken_by_the_peer(second.rkey);
         assert!(scene.window.invalidated(&done));
-        // The key comes back after 256 binds, and by then it may be sent again.
+        // The key is used again after 256 binds, and can then be sent again.
         for _ in 0..254 {
             let next = scene.bind_and_wait(3);
             scene.taken_by_the_peer(next.rkey);
@@ -278,9 +278,9 @@ fn a_key_is_invalidated_once_however_many_others_were_sent() {
         }
         let mut scene = Scene::new(target, WindowType::Two);
         let key = scene.bind_and_wait(1).rkey;
-        // Its completion is polled, and nobody tells the window.
+        // Its completion is polled, and the window is not informed.
         scene.taken_by_the_peer(key);
-        // The window never had these; what is flushed counts as sent.
+        // The window never had these keys; a flushed invalidate counts as sent.
         scene.one.qp.to_error().unwrap();
         for more in 1..256 {
             let other = key & !0xff | key.wrapping_add(more) & 0xff;
@@ -290,7 +290,7 @@ fn a_key_is_invalidated_once_however_many_others_were_sent() {
         }
         scene.connect_again();
         refused(send(&mut scene.one, &[key]), "");
-        // And they do not stand in the way of those that it gets.
+        // They do not affect the keys that it gets.
         for wr_id in 2..5 {
             let next = scene.bind_and_wait(wr_id);
             scene.taken_by_the_peer(next.rkey);
@@ -302,7 +302,7 @@ fn a_key_is_invalidated_once_however_many_others_were_sent() {
 fn a_key_that_a_free_window_here_has_is_not_invalidated() {
     on_every_connecting_device(|target| {
         let mut scene = Scene::new(target, WindowType::Two);
-        // A bind that is flushed tells which key the window has, all the same.
+        // The key of the window is also known after a flushed bind.
         scene.two.qp.to_error().unwrap();
         let told = scene.begin_bind(1).rkey;
         assert_eq!(scene.two.completion().status, Status::Flushed);
@@ -311,13 +311,13 @@ fn a_key_that_a_free_window_here_has_is_not_invalidated() {
         let segments = [scene.one.memory.segment(0..4).unwrap()];
         let request = [SendRequest::new(1, Operation::SendInvalidate(has), &segments)];
         if target.device.driver() == "mlx5" {
-            // The device looks itself.
+            // The device checks.
             scene.two.receive(3, 0..16);
             scene.one.qp.post_send(&request).unwrap();
             return assert_eq!(scene.one.completion().status, Status::RemoteAccess);
         }
         refused(scene.one.qp.post_send(&request), "is not bound");
-        // That of a window of type 1 is the device's business.
+        // The key of a window of type 1 is left to the device.
         let mut window = scene.two.pd.alloc_window(WindowType::One).unwrap();
         scene.two.qp.bind(&mut window, Bind::new(2, &scene.region, 0..8).signaled()).unwrap();
         scene.two.completion();
@@ -328,13 +328,13 @@ fn a_key_that_a_free_window_here_has_is_not_invalidated() {
     });
 }
 
-/// Which test, in the process that this one starts, and which device.
+/// The environment variables of the process that this one starts: the test, and the device.
 const END: &str = "UVERBS_TEST_WINDOW_END";
 
 #[test]
 fn a_process_may_end_with_a_bound_window() {
     if let Ok(name) = std::env::var(END) {
-        // The window first, so that it is older than what binds it.
+        // The window first, so that it is older than the queue pair that binds it.
         let context = uverbs::devices().unwrap().named(&name).unwrap().open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut window = pd.alloc_window(WindowType::Two).unwrap();
@@ -360,7 +360,7 @@ fn a_process_may_end_with_a_bound_window() {
             .env(END, target.device.name());
         child.stdout(Stdio::null());
         assert!(child.status().unwrap().success());
-        // rxe waits 50 seconds for a queue pair that something still uses.
+        // rxe waits 50 seconds for a queue pair that is still in use.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     });
 }

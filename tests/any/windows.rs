@@ -1,4 +1,4 @@
-//! Memory windows: what a peer reaches through them, and when no longer.
+//! Memory windows: what a peer can access through them, and until when.
 
 use crate::common::*;
 use uverbs::abi::types::wc_opcode;
@@ -113,7 +113,7 @@ fn what_leaves_the_window_is_a_remote_access_error_but_on_rxe() {
                 let mut scene = Scene::bound(target, kind, WRITE);
                 let remote = scene.remote();
                 let outside = Remote { address: remote.address.wrapping_add_signed(offset), ..remote };
-                // rxe compares with the bounds of the region only (check_rkey, rxe_resp.c).
+                // rxe checks only the bounds of the region (check_rkey, rxe_resp.c).
                 let is_rxe = target.device.driver() == "rxe";
                 let expected = if is_rxe { Status::Success } else { Status::RemoteAccess };
                 assert_eq!(scene.write(outside), expected, "{offset}");
@@ -179,7 +179,7 @@ fn a_window_of_type_1_can_be_bound_anew_while_it_is_bound() {
         let other = scene.two.pd.register(Scene::LEN, FOR_WINDOWS).unwrap();
         let region = std::mem::replace(&mut scene.region, other);
         scene.bind(0..Scene::LEN, WRITE | READ);
-        // The first region may go: its slot in the queue is all that still holds it.
+        // The first region may be dropped: only its slot in the queue still holds it.
         drop(region);
         let second = scene.remote();
         assert_eq!(scene.write(later(second, 8184)), Status::Success);
@@ -199,13 +199,13 @@ fn a_peer_can_invalidate_the_key_it_was_given() {
         assert_eq!((done.wr_id, done.status, done.len), (3, Status::Success, 4));
         assert!(done.flags.contains(WcFlags::WITH_INVALIDATE));
         assert_eq!(done.immediate, remote.rkey);
-        // It has learned that from the poll.
+        // The window has learned that from the poll.
         assert_eq!(scene.window.rkey(), None);
         let other = Completion { immediate: remote.rkey ^ 1, ..done };
         assert!(!scene.window.invalidated(&other));
         assert!(!scene.window.invalidated(&Completion { flags: WcFlags::empty(), ..done }));
         assert!(scene.window.invalidated(&done) && !scene.window.invalidated(&done));
-        // It is free: the region has no other user, and the window can be bound again.
+        // It is not bound: the region has no other user, and the window can be bound again.
         scene.bind(0..64, WRITE);
         let second = scene.remote();
         assert_eq!(scene.write(second), Status::Success);
@@ -216,7 +216,7 @@ fn a_peer_can_invalidate_the_key_it_was_given() {
 #[test]
 fn keys_that_cannot_be_invalidated_break_the_receiver() {
     on_every_connecting_device(|target| {
-        // That of a window of type 1, that of a region, and one of nothing.
+        // The key of a window of type 1, that of a region, and an unused one.
         for which in 0..3 {
             let mut scene = Scene::bound(target, WindowType::One, WRITE);
             let key = match which {
@@ -227,7 +227,7 @@ fn keys_that_cannot_be_invalidated_break_the_receiver() {
             scene.two.receive(3, 0..16);
             scene.one.send(1, Operation::SendInvalidate(key), 0..4);
             let done = scene.two.completion();
-            // To mlx5 the key is one that the peer may not use: nothing but the connection breaks.
+            // For mlx5 the key is one that the peer must not use: only the connection enters the error state.
             let status = match target.device.driver() == "mlx5" {
                 true => Status::Flushed,
                 false => Status::RemoteInvalidRequest,
@@ -297,7 +297,7 @@ fn what_cannot_be_bound_is_refused_and_changes_nothing() {
         let mut fresh = two.pd.rc(&two.cq).create().unwrap();
         refuses(fresh.bind(&mut window, bind(0..8)), ErrorKind::InvalidInput, EINVAL, "not ready");
         assert_eq!(window.rkey(), None);
-        // The queue pair is as it was.
+        // The queue pair is unchanged.
         two.qp.bind(&mut window, bind(0..8).signaled()).unwrap();
         assert_eq!(two.completion().status, Status::Success);
     });
@@ -315,13 +315,13 @@ fn a_region_cannot_go_before_its_window() {
             };
             let region = busy(region.destroy());
             if kind == WindowType::One {
-                // Flushed, so the device has the window bound; and the slot in the queue lets go with the queue pair.
+                // The request is flushed, so the window stays bound for the device; and the queue pair's reset releases the slot.
                 two.qp.to_error().unwrap();
                 two.qp.unbind(&mut window, 9).unwrap();
                 assert_eq!(two.completion().status, Status::Flushed);
                 drop((one, two));
                 if target.device.driver() == "mlx5" {
-                    // Its kernel driver knows nothing of what is bound (`mlx5_ib_dereg_mr`, mr.c, Linux 6.1).
+                    // Its kernel driver does not track what is bound (`mlx5_ib_dereg_mr`, mr.c, Linux 6.1).
                     region.destroy().map_err(|(_, error)| error).unwrap();
                     window.destroy().map_err(|(_, error)| error).unwrap();
                     continue;
@@ -346,7 +346,7 @@ fn a_queue_pair_cannot_go_before_a_window_of_type_2_that_it_bound() {
         qp.destroy().map_err(|(_, error)| error).unwrap();
         region.destroy().map_err(|(_, error)| error).unwrap();
 
-        // Dropped in the worst order, all of it is gone too.
+        // Everything can also be dropped in the worst order.
         let Scene { one, two, window, region } = Scene::bound(target, WindowType::Two, WRITE);
         drop(region);
         drop(two);

@@ -1,4 +1,4 @@
-//! Devices whose driver this crate has no queues for: what they can do, and what is refused.
+//! Devices with a driver for which this crate has no queues: what they support, and what is refused.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn what_needs_queues_is_refused_with_a_hint_where_there_are_none() {
         lacks(target, OpenOptions::new().devx(true).open(&target.device));
         lacks(target, context.create_counters());
         assert_eq!(context.create_indirection_table(&[]).unwrap_err().kind(), ErrorKind::Unsupported);
-        // What is asked for first does not matter: nothing was left halfway.
+        // The order does not matter: nothing was left halfway.
         context.query_device().unwrap();
         pd.destroy().unwrap();
     });
@@ -51,7 +51,7 @@ fn memory_is_registered_with_keys_of_its_own() {
         for region in regions {
             region.destroy().unwrap();
         }
-        // A place that was used before.
+        // A number that was used before.
         let again = pd.register(5000, access).unwrap();
         again.write(4990, b"0123456789").unwrap();
         again.destroy().unwrap();

@@ -1,4 +1,4 @@
-//! Extended reliable connections: one connection to many shared receive queues, of several openers of a domain.
+//! Extended reliable connections: one connection to several shared receive queues, of several openers of a domain.
 
 use std::fs::File;
 use std::thread;
@@ -99,7 +99,7 @@ fn a_message_waits_for_a_receive_of_its_queue() {
         assert_eq!(scene.queues[1].completion().wr_id, 2);
         assert_eq!(scene.here.completion().status, Status::Success);
 
-        // Without patience it fails, and nothing is taken.
+        // Without retries it fails, and no receive is used.
         let mut scene = Extended::with(target, |options| options.rnr_retries = 0);
         let [first, _] = scene.queues.each_ref().map(ExtendedQueue::number);
         assert_eq!(scene.send(Operation::Send, first, b"refused"), Status::RnrRetryExceeded);
@@ -157,11 +157,11 @@ fn a_domain_is_shared_by_a_file() {
         let there = other.open_xrcd_of(&again, XrcOpen::CreateNew);
         refuses(there.map(drop), ErrorKind::InvalidInput, EINVAL, "open already");
         let shared = other.open_xrcd_of(&again, XrcOpen::Create).unwrap();
-        // It is the file that counts, not its descriptor nor its name.
+        // The file identifies the domain, not its descriptor or its name.
         std::fs::remove_file(&path).unwrap();
         drop((file, again));
 
-        // One process makes the queue pair, the other a queue; the first goes.
+        // One process creates the queue pair, the other a queue; the first closes.
         let mut there = domain.receive_qp().create().unwrap();
         let mut queue = ExtendedQueue::new(&shared);
         queue.post(1);
@@ -186,7 +186,7 @@ fn a_domain_is_shared_by_a_file() {
             EINVAL,
             "no receiving queue pair",
         );
-        // It ends with the last who has it open, and a file of this name is another one.
+        // The domain ends when the last opener closes it, and a new file of this name is another one.
         drop(queue);
         shared.destroy().unwrap();
         let file = File::create(&path).unwrap();
@@ -215,7 +215,7 @@ fn a_queue_pair_is_opened_in_its_own_domain_only() {
 #[test]
 fn whatever_goes_first_nothing_is_left() {
     on_every_extended_device(|target| {
-        // Each of four goes at each of four places; what it was made in goes with the last that needs it.
+        // Each of four is dropped at each of four places; an object's parents are destroyed with the last object that needs them.
         for order in 0..24 {
             let Extended { here, there, queues, domain, context } = Extended::new(target);
             let [ExtendedQueue { srq, cq, memory, pd }, second] = queues;

@@ -1,4 +1,4 @@
-//! Domains of extended reliable connections, by hand: bad input and its errno, and what is in use.
+//! Domains of extended reliable connections, with commands built by hand: bad input and its errno, and objects in use.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -178,7 +178,7 @@ fn a_domain_and_a_target_are_there_until_the_last_has_closed_them() {
         is("opening it once more", &other, open_qp(second, number, qp_type::XRC_TGT), 0);
         is("closing it", &other, destroy_qp(qp_handle), 0);
         is("opening it again", &other, open_qp(second, number, qp_type::XRC_TGT), 0);
-        // The rest goes with the file, in whichever order it has to.
+        // The other objects are destroyed with the file, in the required order.
         is("destroying the queue of others", &other, destroy_cq(other.cq), EBUSY);
     });
 }

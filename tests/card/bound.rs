@@ -1,4 +1,4 @@
-//! Counters that queue pairs are bound to (`Device::queue_pair_counters`), on devices whose drivers count per queue pair.
+//! Counters to which queue pairs are bound (`Device::queue_pair_counters`), on devices whose drivers count per queue pair.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use uverbs::{Context, ErrorKind, Operation, Rc, Status};
 /// A number that no queue pair has.
 const NOBODY: u32 = 0xff_ffff;
 
-/// Runs a behaviour where queue pairs can be bound; says where they cannot.
+/// Runs a behaviour on devices that can bind queue pairs; reports the others as skipped.
 #[track_caller]
 fn on_every_binding_device(behaviour: impl Fn(&Target, QueuePairCounters)) {
     let at = Location::caller();
@@ -40,7 +40,7 @@ impl Pair {
         Self(one, two)
     }
 
-    /// Both are connected while somebody has made a rule for that.
+    /// Both are connected while a rule is set.
     fn of(context: &Context) -> Self {
         let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
         let (mut one, mut two) = (Side::new(context, make), Side::new(context, make));
@@ -48,7 +48,7 @@ impl Pair {
         Self(one, two)
     }
 
-    /// The first reads from the second, so that the second counts this.
+    /// The first side reads from the second, so that the second counts this.
     fn read(&mut self, times: u64) {
         for number in 0..times {
             let remote = self.1.remote(1024);
@@ -62,13 +62,13 @@ impl Pair {
     }
 }
 
-/// Read requests that a counter has.
+/// Number of read requests in a counter.
 fn reads(counter: &QueuePairCounter) -> u64 {
     let row = counter.counters.iter().find(|row| row.name() == "rx_read_requests");
     row.expect("a counter of reads").value()
 }
 
-/// Those of the port, which has all that was ever counted.
+/// Those of the port, which include everything that was ever counted.
 fn reads_of_port(target: &Target) -> u64 {
     let mut statistics = target.device.port_statistics(1).unwrap();
     let rows = statistics.read().unwrap();
@@ -96,7 +96,7 @@ fn a_bound_queue_pair_is_counted_by_itself() {
         assert_eq!((&found.queue_pairs[..], reads(&found)), (&[two][..], 7), "only since it is bound");
         assert_eq!(reads_of_port(target), before + 9, "the port has all");
 
-        // What is refused changes nothing.
+        // A refused call changes nothing.
         for (refused, kind) in [
             (counters.bind(two).map(drop), ErrorKind::Exhausted),
             (counters.bind_to(two, id), ErrorKind::InvalidInput),
@@ -171,7 +171,7 @@ fn a_rule_binds_those_that_are_connected_from_now_on() {
         assert_eq!(found.owner.as_ref().and_then(|owner| owner.pid()), Some(std::process::id()));
         assert_eq!(found.mode, by(BindBy::PROCESS));
 
-        // Another rule, or one queue pair by hand, is refused meanwhile.
+        // Meanwhile another rule, or binding one queue pair individually, is refused.
         assert_eq!(counters.bind_by(BindBy::TYPE).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(counters.bind(earlier.numbers()[0]).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(only(&mut counters).queue_pairs.len(), 2);

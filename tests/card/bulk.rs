@@ -78,10 +78,10 @@ fn counters_are_given_out_once_and_come_back_when_counter_and_flows_are_gone() {
         assert_eq!(flow.counter().read().unwrap(), totals(1, 60));
         flow.destroy().unwrap();
         assert_eq!(pool.available(), 2);
-        // The second has been free longer.
+        // The second one has been free for longer.
         let again = [pool.take().unwrap(), pool.take().unwrap()];
         assert_eq!(again.each_ref().map(PoolCounter::index), [1, 0]);
-        // The device goes on where it was; the counter begins at zero, also for a read from before.
+        // The device continues its count; the counter begins at zero, also for a reader from before.
         let mut reader = pool.reader();
         let values = reader.read().unwrap();
         assert_eq!(Totals::from(values.raw()[0]), totals(1, 60));
@@ -238,7 +238,7 @@ fn what_the_firmware_refuses_is_told_and_gives_no_values() {
         reader.read_all(&counters, &mut values).unwrap();
         assert_eq!(values, [totals(1, 60)]);
 
-        // Nothing is lost when one cannot be taken or a flow cannot be made.
+        // Nothing is lost if a counter cannot be taken or a flow cannot be created.
         control.ask("fail QUERY_FLOW_COUNTER 15");
         refuses(pool.take(), ErrorKind::Exhausted, EAGAIN, "no resources");
         assert_eq!(pool.available(), 1);
@@ -270,7 +270,7 @@ fn one_command_refreshes_the_snapshots_of_all_counters() {
             assert_eq!(snapshots[0].read_cached::<2>(old).unwrap().values(), [0, 0]);
             let seen = snapshots[1].read_cached::<2>(old).unwrap();
             assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
-            // The same one for all who ask.
+            // The same one for all callers.
             let again = flows[1].counter().snapshot().read_cached::<2>(old).unwrap();
             assert_eq!(again.stamp(), seen.stamp());
             let stamps = snapshots.each_ref().map(|snapshot| snapshot.latest::<2>().unwrap().1);
@@ -282,14 +282,14 @@ fn one_command_refreshes_the_snapshots_of_all_counters() {
             control.ask("fail QUERY_FLOW_COUNTER 5 1 0x77");
             let error = snapshots[1].read_cached::<2>(Duration::ZERO).unwrap_err();
             assert!(error.hint().unwrap().contains("syndrome 0x77"), "{error}");
-            // The old values are there for whoever takes old ones, with the old stamp.
+            // The old values are returned to callers that accept old ones, with the old stamp.
             let seen = snapshots[1].read_cached::<2>(old).unwrap();
             assert_eq!((seen.values(), seen.stamp().epoch()), ([2, 120], 1));
         }
         wire.inject(&frame(mac(2), 60));
         assert_eq!(snapshots[1].read_cached::<2>(Duration::ZERO).unwrap().values(), [3, 180]);
 
-        // With the counter its snapshot ends, and a new owner's begins at zero.
+        // The snapshot ends with its counter, and the snapshot of a new owner begins at zero.
         let [one, two, three] = flows;
         drop(two);
         assert!(snapshots[1].has_ended() && snapshots[1].read_cached::<2>(old).is_err());

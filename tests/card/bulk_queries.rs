@@ -1,4 +1,4 @@
-//! Reads of a pool of counters that nobody waits for.
+//! Asynchronous reads of a pool of counters.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn reads_that_nobody_waits_for_answer_in_their_order() {
         let flow = pool.take().unwrap().create_flow(&raw.qp, &to(1)).unwrap();
         let mut queries = pool.queries().unwrap();
         assert!(queries.try_next().unwrap().is_none(), "nothing was asked");
-        // All zeros are not believed.
+        // An answer of zeros is not accepted.
         assert_eq!(queries.start().unwrap(), 1);
         let (count, first) = commands(target, "QUERY_FLOW_COUNTER", || answer(&mut queries, flow.counter()));
         assert_eq!(first, (1, Ok(Totals::default())));
@@ -44,14 +44,14 @@ fn reads_that_nobody_waits_for_answer_in_their_order() {
         assert!(count == 3 || target.control.is_none(), "{count} commands");
         assert!(queries.try_next().unwrap().is_none());
 
-        // Answers that nobody took go with the file.
+        // Answers that were not taken are discarded with the file.
         queries.start().unwrap();
         drop(queries);
         assert_eq!(pool.reader().read().unwrap().of(flow.counter()), Some(totals(1, 60)));
     });
 }
 
-/// Linux 6.1 enables interrupts in the handler that tells of such a failure (cmd_status_log, cmd.c), and complains of it.
+/// Linux 6.1 enables interrupts in the handler that reports such a failure (cmd_status_log, cmd.c), and logs a warning.
 #[test]
 fn a_read_that_nobody_waits_for_fails_alone() {
     on_every_bulk_device(|target, wire, raw| {
@@ -80,7 +80,7 @@ fn no_more_than_a_mebibyte_of_answers_is_under_way() {
         let pool = CounterPool::new(&raw.context, CounterPool::MAX).unwrap();
         let counter = pool.take().unwrap();
         let mut queries = pool.queries().unwrap();
-        // Answers that are there, and not taken, count too; so this does not hang on how fast the firmware is.
+        // Answers that have arrived and were not taken count too, so the result does not depend on the speed of the firmware.
         let begun = (0..17).map_while(|_| queries.start().ok()).count();
         assert_eq!(begun, 16);
         refuses(queries.start(), ErrorKind::Exhausted, EAGAIN, "take their answers first");

@@ -1,4 +1,4 @@
-//! What only a card has: DEVX, work queues and offloads. On other devices it is refused, or skipped.
+//! Features that only a card has: DEVX, work queues and offloads. On other devices they are refused, or the test is skipped.
 #![cfg(feature = "soft")]
 
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! What the device does to frames on their way: checksums, VLAN tags. On every device.
+//! Offloads for frames: checksums and VLAN tags. On every device.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use uverbs::{
     WcFlags, WorkQueueState,
 };
 
-/// The tag that was taken off.
+/// The tag that was removed.
 fn vlan_of(completion: &Completion) -> Option<u16> {
     completion.flags.contains(WcFlags::WITH_VLAN).then_some(completion.vlan)
 }
@@ -19,7 +19,7 @@ fn for_mac() -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(MAC))
 }
 
-/// The sum of RFC 1071, inverted: zero over a part with a right checksum in it.
+/// The sum of RFC 1071, inverted: zero over a part that contains a correct checksum.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let sum: u32 =
@@ -28,7 +28,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
     !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
-/// Whether the checksums of an IPv4 header and of what it carries are right.
+/// Whether the checksums of an IPv4 header and of its payload are correct.
 fn checksums_of(frame: &[u8]) -> (bool, bool) {
     let (header, transport) = frame[14..].split_at(20);
     let len = (transport.len() as u16).to_be_bytes();
@@ -181,7 +181,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
             assert_eq!(bytes, plain);
         }
         drop((flow, qp));
-        // A queue pair that was not asked to leaves them where they are.
+        // A queue pair leaves tags in place unless it was configured to remove them.
         let mut raw = raw;
         let flow = raw.qp.create_flow(&for_mac()).unwrap();
         raw.post_receives(1);
@@ -189,7 +189,7 @@ fn vlan_tags_are_taken_off_by_devices_that_can() {
         let got = raw.await_completions(1)[0];
         assert_eq!((vlan_of(&got), got.len), (None, 68));
         drop(flow);
-        // Nor does a work queue, unless it was.
+        // So does a work queue.
         for strips in [false, true] {
             let builder = raw.pd.work_queue(&cq);
             let builder = if strips { builder.strip_vlan() } else { builder };

@@ -15,7 +15,7 @@ use uverbs::{
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Receives posted to each work queue.
+/// Number of receives posted to each work queue.
 const RECEIVES: usize = 8;
 
 /// Work queues with receives posted, and everything that belongs to them.
@@ -37,7 +37,7 @@ impl Queues {
         Self { cq, queues, memory, pd, context: context.clone() }
     }
 
-    /// Posts all receives to a queue; their number is the place of their slot.
+    /// Posts all receives to a queue; their numbers are the indices of their slots.
     fn post(&mut self, queue: usize) {
         for slot in queue * RECEIVES..(queue + 1) * RECEIVES {
             let segments = [self.memory.segment(slot * SLOT..(slot + 1) * SLOT).expect("inside")];
@@ -78,7 +78,7 @@ impl Queues {
     }
 }
 
-/// Runs a behaviour on every device with work queues that frames can be made to arrive at.
+/// Runs a behaviour on every device with work queues to which a test can send frames.
 #[track_caller]
 fn on_every_spreading_device(behaviour: impl Fn(&Target, &Wire<'_>, &Context)) {
     let at = Location::caller();
@@ -104,7 +104,7 @@ fn for_mac() -> FlowRule {
     FlowRule::normal(1).eth(Eth::any().dst(MAC))
 }
 
-/// Of "Verifying the RSS Hash Calculation": addresses, ports, the hash of the addresses, and that of all.
+/// From "Verifying the RSS Hash Calculation": addresses, ports, the hash of the addresses, and that of all.
 const V4: [(&str, &str, [u16; 2], u32, u32); 5] = [
     ("66.9.149.187", "161.142.100.80", [2794, 1766], 0x323e_8fc2, 0x51cc_c178),
     ("199.92.111.2", "65.69.140.83", [14230, 4739], 0xd718_262a, 0xc626_b0ea),
@@ -212,21 +212,21 @@ fn a_work_queue_receives_only_while_it_is_ready() {
         queues.all_to(WorkQueueState::Ready);
         wire.inject(&frame(MAC, 61));
         assert_eq!(queues.await_completions(1)[0].len, 61);
-        // What is posted is flushed, in order, and everything else is lost.
+        // Posted receives are flushed in order, and everything else is lost.
         queues.all_to(WorkQueueState::Error);
         let flushed = queues.await_completions(RECEIVES - 1);
         let flushed: Vec<_> = flushed.iter().map(|got| (got.wr_id, got.status)).collect();
         let rest = (1..RECEIVES as u64).map(|wr_id| (wr_id, Status::Flushed));
         assert_eq!(flushed, rest.collect::<Vec<_>>());
         wire.inject(&frame(MAC, 60));
-        // Emptied, it begins anew: what was posted before is nobody's.
+        // After a reset it starts again: what was posted before is discarded.
         queues.all_to(WorkQueueState::Reset);
         queues.post(0);
         queues.all_to(WorkQueueState::Ready);
         wire.inject(&frame(MAC, 62));
         let got = queues.await_completions(1)[0];
         assert_eq!((got.wr_id, got.len, queues.received(&got)), (0, 62, frame(MAC, 62)));
-        // A reset without completions: every place is free again.
+        // A reset without completions: every slot is free again.
         queues.all_to(WorkQueueState::Error);
         queues.all_to(WorkQueueState::Reset);
         queues.post(0);
@@ -294,7 +294,7 @@ fn handles_may_be_dropped_in_any_order() {
             let flow = qp.create_flow(&for_mac()).unwrap();
             (queues, table, qp, flow)
         };
-        // Only the flow is left, and frames still come in: into memory that is still there.
+        // Only the flow is left, and frames still arrive: in memory that still exists.
         let (queues, table, qp, flow) = make();
         drop((queues, table, qp));
         wire.inject(&tcp("10.0.0.1", "10.0.0.2", [1, 2]));
@@ -304,7 +304,7 @@ fn handles_may_be_dropped_in_any_order() {
         let (queues, table, qp, flow) = make();
         drop((table, flow, queues, qp));
         let (mut queues, table, qp, flow) = make();
-        // The handle of one work queue goes; the other still gets its frames, and nobody those of the first.
+        // One work queue is dropped; the other still gets its frames, and no queue gets those of the first.
         let gone = queues.queues.remove(0);
         drop(gone);
         for (from, to, ports, ..) in V4 {
@@ -399,7 +399,7 @@ fn a_device_without_work_queues_says_so() {
         refuses(refused, ErrorKind::Unsupported, EOPNOTSUPP, "work queues");
         let caps = context.query_device().unwrap();
         assert_eq!((caps.max_wq_type_rq, caps.rss_caps.max_rwq_indirection_table_size), (0, 0));
-        // This is the kernel's own answer, to whoever asks it.
+        // The kernel itself returns this for such a command.
         let file = target.raw();
         let ask = |number, request: &[u8]| {
             let command = RawCommand::write(number).with(RawAttr::input(CORE_IN, request));

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// The modes that the soft device has.
+/// The modes that the soft device supports.
 const MODES: [&str; 4] = ["volatile", "prepared", "driver-cached", "snapshot"];
 
 const READ: [&str; 4] = ["bench", "read", "--device", "soft0"];
@@ -34,7 +34,7 @@ fn parsed(lines: &str) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// A directory of its own for each test, gone when the test is.
+/// A separate directory for each test, removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -59,7 +59,7 @@ fn number(object: &Value, field: &str) -> f64 {
     object[field].as_f64().unwrap_or_else(|| panic!("{field} is a number in {object}"))
 }
 
-/// What must hold between the figures of reads.
+/// Relations that the figures of reads must satisfy.
 fn check_figures(object: &Value) {
     let rising = ["min_ns", "typical_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns"];
     assert!(rising.map(|field| number(object, field)).is_sorted(), "{object}");
@@ -89,7 +89,7 @@ fn each_mode_and_number_of_counters_is_measured() {
         assert_eq!(object["threads"], 1);
         assert_eq!(object["loop"], "closed");
         assert_eq!(object["warmup"]["count"], 20);
-        // What is not from a cache has no age, and no driver's cache tells one.
+        // Values that are not from a cache have no age, and a driver's cache does not report one.
         let aged = object["mode"] == "snapshot";
         assert_eq!((object["age_p50_ns"].is_u64(), object["age_max_ns"].is_u64()), (aged, aged), "{object}");
         assert!(!aged || number(object, "age_p50_ns") <= number(object, "age_max_ns"), "{object}");
@@ -136,13 +136,13 @@ fn cached_values_are_no_older_than_allowed_but_for_a_read_of_the_device() {
     let cached = ["--mode", "snapshot", "--max-age", "20us", "--samples", "2000", "--json"];
     let object = &parsed(&output(&cached))[0];
     check_figures(object);
-    // Whoever finds them too old asks the device, which takes a part of the sample.
+    // A read that finds the values too old reads the device, which takes a part of the sample.
     assert!(number(object, "age_max_ns") <= number(object, "max_ns").max(21_020.0), "{object}");
     let forever = ["--mode", "snapshot", "--max-age", "1h", "--samples", "2000", "--json"];
     let object = &parsed(&output(&forever))[0];
-    // One read, in the warm-up: the last sees it as old as all of them took.
+    // There is one read of the device, in the warm-up: the last read sees it as old as all reads took.
     assert!(number(object, "age_max_ns") > number(object, "age_p50_ns"), "{object}");
-    // But for the part of the last sample that is behind that; histograms have three digits.
+    // Except for the part of the last sample after that; histograms have three digits.
     let seen = number(object, "age_max_ns") + number(object, "max_ns");
     assert!(seen * 1.01 >= number(object, "elapsed_ns"), "{object}");
 }
@@ -160,10 +160,10 @@ fn an_open_loop_sends_on_time_and_counts_what_it_does_not_send() {
     let object = &parsed(&output(&paced))[0];
     check_figures(object);
     assert_eq!((&object["loop"], &object["rate"]), (&Value::from("open"), &Value::from(1000)));
-    // However slow the machine: what should have been sent in the time was, or is owned up to.
+    // On any machine, what should have been sent in the time was sent, or is reported as not sent.
     assert_eq!(number(object, "count") + number(object, "unsent"), 100.0, "{object}");
     assert!(number(object, "late") <= number(object, "count"));
-    // And no rate makes it faster than reads are: nearly all of these were late.
+    // No rate makes it faster than reads are: nearly all of these were late.
     let flood = ["--open-loop", "1G", "--samples", "2000", "--json"];
     let object = &parsed(&output(&flood))[0];
     assert_eq!((number(object, "count"), number(object, "unsent")), (2000.0, 0.0));
@@ -193,7 +193,7 @@ fn a_table_has_the_columns_of_perftest() {
     assert!(table.contains("up to Linux 7.2 no driver has a cache"), "{table}");
 }
 
-/// Whether every tag is closed, in order, with as many quotes as are needed; no more than figures have.
+/// Whether every tag is closed, in order, with the required quotes, as far as figures need it.
 fn check_xml(svg: &str) {
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1) {
@@ -257,7 +257,7 @@ fn distributions_can_be_read_and_agree_with_the_figures() {
     let rows = distribution(Path::new(&hgrm));
     let last = rows.last().expect("rows");
     assert_eq!(last[1..], [1.0, 400.0]);
-    // Times are told to three digits.
+    // Times have three digits.
     assert!((last[0] - number(object, "max_ns")).abs() <= 0.001 * last[0], "{object}");
     assert!(rows.is_sorted_by(|a, b| a.iter().zip(b).all(|(a, b)| a <= b)));
 

@@ -1,4 +1,4 @@
-//! Programs that go on until they are told to end. What a test waits for is what the program has done, not a time in which it may have done that.
+//! Programs that run until they are told to end. Tests wait for an action of the program, not for a time in which it may have happened.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Longer than anything takes, on a busy machine too.
+/// Longer than any operation takes, on a busy machine too.
 const LONG: Duration = Duration::from_secs(60);
 
 pub(super) fn signal(child: &Child, signal: Signal) {
@@ -18,7 +18,7 @@ pub(super) fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(id), signal).expect("the signal is sent");
 }
 
-/// Ends it as ctrl-C does, once it has made arrangements for that.
+/// Ends it as ctrl-C does, after it has installed its handler for that.
 pub(super) fn interrupt(child: &Child) {
     let mask = 1_u64 << (Signal::SIGINT as u32 - 1);
     until("handles SIGINT", || {
@@ -29,9 +29,9 @@ pub(super) fn interrupt(child: &Child) {
     signal(child, Signal::SIGINT);
 }
 
-/// Ends it once it has been busy for a while, as it is only when it does what it was started for.
+/// Ends it after it has used the processor for a while, which it does only when it works.
 pub(super) fn interrupt_at_work(child: &Child) {
-    // In hundredths of a second, the fourteenth field (proc(5)); those behind the name.
+    // In hundredths of a second, the fourteenth field (proc(5)); the fields after the name.
     until("works", || {
         let used = field(child, "stat", |stat| stat.rsplit_once(')')?.1.split_whitespace().nth(11));
         used.parse::<u64>().expect("a number") >= 30
@@ -39,7 +39,7 @@ pub(super) fn interrupt_at_work(child: &Child) {
     interrupt(child);
 }
 
-/// A part of what the kernel says of the process.
+/// A field of the kernel's information about the process.
 fn field(child: &Child, file: &str, find: impl Fn(&str) -> Option<&str>) -> String {
     let text = fs::read_to_string(format!("/proc/{}/{file}", child.id())).expect("the process is there");
     find(&text).unwrap_or_else(|| panic!("{text}")).trim().to_owned()
@@ -53,7 +53,7 @@ fn until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// Readings, one JSON document a line, until one is enough; then it is ended, and the last of them are what came behind.
+/// Reads JSON documents, one per line, until `enough` returns true; then ends the program. The last documents are those after that.
 pub(super) fn readings_until(mut child: Child, enough: impl Fn(&Value) -> bool) -> Vec<Value> {
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let (mut readings, mut is_told) = (Vec::<Value>::new(), false);

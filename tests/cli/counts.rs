@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-/// The table's words for a field, and the rule language's.
+/// The words for a field in the table, and those in the rule language.
 const WORDS: &[(&str, &str)] = &[
     ("eth.dst", "ether dst"),
     ("eth.src", "ether src"),

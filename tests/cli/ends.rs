@@ -1,5 +1,5 @@
-//! How the program `uverbs` ends, and what it says when something does not go on: output that cannot be written, pipes,
-//! signals before there is a result.
+//! How the program `uverbs` ends, and its messages if something cannot continue: output that cannot be written, pipes, signals before
+//! there is a result.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use super::children::{interrupt, interrupt_at_work};
 const PCAP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcap");
 const PCAPNG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/mixed.pcapng");
 
-/// Each way to have something written to standard output.
+/// Every kind of output to standard output.
 const WAYS: &[&[&str]] = &[
     &["--help"],
     &["--version"],
@@ -49,14 +49,14 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The code that a run ended with, and its standard output and standard error.
+/// The exit code of a run, and its standard output and standard error.
 fn end(child: Child) -> (Option<i32>, String, String) {
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// A pipe with a name, gone when the test is.
+/// A named pipe, removed at the end of the test.
 struct Pipe(PathBuf);
 
 impl Pipe {
@@ -66,7 +66,7 @@ impl Pipe {
         Self(path)
     }
 
-    /// A watch that counts what comes out of the pipe.
+    /// A watch that counts the packets from the pipe.
     fn watch(&self, more: &[&str]) -> Child {
         let path = self.0.to_str().expect("UTF-8");
         let watch = ["watch", "--device", "soft0", "--json", "--pcap", path];
@@ -131,7 +131,7 @@ fn frames_of_a_pipe_are_counted_when_they_come() {
             serde_json::from_str::<Value>(&line).expect("JSON")["packets"].as_u64().expect("a number")
         };
         assert_eq!(packets(), 0);
-        // Far less than a buffer of the parser, and cut anywhere.
+        // Far less than a buffer of the parser, split at any place.
         for part in [&capture[..5], &capture[5..1001], &capture[1001..4000]] {
             writer.write_all(part).expect("it is read");
         }
@@ -204,7 +204,7 @@ fn files_are_tried_before_anything_is_measured() {
         assert_eq!(code, Some(1), "{stderr}");
         assert!(begun.elapsed().as_secs() < 60);
 
-        // One that can be written is left as it is until there is something to write.
+        // A file that can be written is left unchanged until there is something to write.
         let new = directory.join("new");
         for path in [&kept, &new] {
             let rest = [option, path.to_str().expect("UTF-8"), "--warmup", "1000000000000"];

@@ -1,4 +1,4 @@
-//! `uverbs export`, as Prometheus and node_exporter meet it: on the soft device, with rules and made-up traffic.
+//! `uverbs export`, as Prometheus and node_exporter use it: on the soft device, with rules and generated traffic.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,7 +33,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A directory of a test's own, gone when the test is.
+/// A directory of a test, removed at its end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -56,7 +56,7 @@ impl Drop for Directory {
     }
 }
 
-/// An exporter that answers at a port of its own; ended by SIGTERM.
+/// An exporter with its own port; ended by SIGTERM.
 struct Exporter {
     child: Child,
     address: String,
@@ -103,7 +103,7 @@ impl Exporter {
         children::signal(&self.child, signal);
     }
 
-    /// Waits until a scrape has such a line.
+    /// Waits until a scrape contains such a line.
     fn until(&self, what: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
@@ -116,7 +116,7 @@ impl Exporter {
         }
     }
 
-    /// What it has said on standard error, after it was ended; it must end well.
+    /// Ends it, which must succeed, and returns its standard error.
     fn end(mut self) -> String {
         self.signal(Signal::SIGTERM);
         let mut said = String::new();
@@ -132,7 +132,7 @@ impl Drop for Exporter {
     }
 }
 
-/// The value of a series by its name and labels as written.
+/// The value of a series, by its name and labels as text.
 fn value(text: &str, series: &str) -> Option<f64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
     Some(rest.parse().expect("a number"))
@@ -297,7 +297,7 @@ fn rules_that_were_read_again_are_not_hidden_by_an_older_reading() {
     }
 }
 
-/// What the process has of the machine's memory, in KiB.
+/// The resident memory of the process in KiB.
 fn resident(exporter: &Exporter) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", exporter.child.id())).expect("it runs");
     let size = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
@@ -319,7 +319,7 @@ fn ten_thousand_rules_are_scraped_again_and_again_in_the_same_memory() {
         let up = |line: &&str| line.starts_with("uverbs_flow_up{") && line.ends_with(" 1");
         assert_eq!(text.lines().filter(up).count(), 10_000);
     };
-    // What the allocator keeps is there after a few.
+    // The allocator's own memory is in use after a few.
     (0..8).for_each(|_| scrape());
     let before = resident(&exporter);
     (0..8).for_each(|_| scrape());
@@ -463,7 +463,7 @@ fn devices_come_and_go_between_scrapes() {
     exporter.end();
 }
 
-/// Python and a module of it, where they are there.
+/// Python with a module, if both are available.
 fn python(module: &str) -> Option<Command> {
     let has =
         Command::new("python3").args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();

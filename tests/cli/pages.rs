@@ -1,4 +1,4 @@
-//! The commands that the README and the guide show for the soft device run as they are written there, and print what the page shows.
+//! The commands for the soft device in the README and the guide run as they are written there, and print the output that the page shows.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ fn commands_of_the_guide_run_on_the_soft_device() {
         if command.output.is_empty() {
             assert!(output.status.success() && !said.is_empty(), "{about}: {}\n{complained}", output.status);
         } else {
-            // Where there is a rate, numbers depend on how long it took.
+            // If there is a rate, numbers depend on the time.
             let is_timed = command.output.iter().any(|line| line.contains("/s"));
             let form = |line: &str| if is_timed { without_numbers(line) } else { line.to_owned() };
             let (printed, shown): (Vec<_>, Vec<_>) = (

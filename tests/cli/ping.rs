@@ -1,5 +1,4 @@
-//! `uverbs ping`, as a user runs it: on the soft device, which is its own other side, and against peers that talk
-//! nonsense.
+//! `uverbs ping`, as a user runs it: on the soft device, which is its own peer, and with peers that send invalid data.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use super::children::interrupt_at_work;
 
-/// An endpoint that nobody has.
+/// An endpoint that does not exist.
 const NOBODY: &[u8; 52] = b"0000:000011:37a5f0:00000000000000000000ffffc0000201\0";
 
 const NOBODY_EXTENDED: &[u8; 66] = b"0000:000011:000012:37a5f0:000013:00000000000000000000ffffc0000201\0";
@@ -23,7 +22,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a run printed.
+/// The output of a run.
 fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")
 }
@@ -40,14 +39,15 @@ fn complaint(output: &Output, code: i32) -> String {
     stderr.strip_prefix("uverbs: ").expect("it says who complains").trim_end().to_owned()
 }
 
-/// Runs a client whose server is `script`; gives what it complains of. It waits for what the script says, and no longer than it has to where that is nothing.
+/// Runs a client with `script` as the server, and returns the client's error. The timeout must be long enough for the script, and short
+/// if the script sends nothing.
 fn client_of(timeout: &str, script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
     client_with(&["--timeout", timeout], script)
 }
 
-/// For a server that says something, however busy the machine is.
+/// For a server that sends something, however busy the machine is.
 const PATIENT: &str = "60s";
-/// For one that says something and then nothing, and for one that says nothing.
+/// For a server that sends something and then nothing, and for one that sends nothing.
 const SOON: &str = "3s";
 
 fn client_with(more: &[&str], script: impl FnOnce(&mut TcpStream) + Send + 'static) -> String {
@@ -254,7 +254,7 @@ fn a_signal_ends_it_with_what_there_is() {
 
 #[test]
 fn a_server_that_is_not_there_is_an_error() {
-    // The port is free again when the client comes.
+    // The port is free again when the client connects.
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let output = run(&["-p", &free.port().to_string(), "127.0.0.1"]);
     let told = complaint(&output, 1);
@@ -312,7 +312,7 @@ fn a_failure_that_is_counted_is_told() {
             client.write_all(if is_xrc { NOBODY_EXTENDED } else { NOBODY }).expect("it is sent");
             let _ = client.read_to_end(&mut Vec::new());
         });
-        // Over an extended connection the server has the first message.
+        // Over an extended connection the server sends the first message.
         let expected = if is_xrc { "nothing came in 3s" } else { "message 1 of 1000" };
         assert!(told.contains(expected), "{told}");
     }

@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Standard output of a run that must succeed, and that complains of nothing.
+/// Standard output of a run that must succeed, with nothing on standard error.
 fn output(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -52,7 +52,7 @@ fn start(arguments: &[&str]) -> Child {
     command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
 }
 
-/// Objects that a trace shows being made, and being destroyed again.
+/// Number of objects in a trace that are created, and of those that are destroyed again.
 fn lives(trace: &str) -> (usize, usize) {
     let count = |verbs: &[&str]| {
         let ends = |line: &&str| line.ends_with("-> ok") && verbs.iter().any(|verb| line.contains(verb));
@@ -120,7 +120,7 @@ fn values_grow_and_agree_with_the_traffic() {
     let number = |reading: &Value, field: &str| reading[field].as_u64().expect("a number");
     let (mut packets, mut elapsed) = (0, 0);
     for reading in &readings {
-        // On a busy machine the traffic may rest for an interval; then so do the values.
+        // On a busy machine the traffic may pause for an interval, and then the values do not grow.
         let grown = number(reading, "packets").checked_sub(packets).expect("values that do not go back");
         assert!(number(reading, "elapsed_ns") > elapsed, "{reading}");
         packets = number(reading, "packets");
@@ -166,7 +166,7 @@ fn signals_end_a_watch_cleanly() {
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         lines.next().expect("a reading").expect("a line");
         children::signal(&child, signal);
-        // The last reading comes after the signal; all of them are whole.
+        // The last reading follows the signal, and all of them are complete.
         for line in lines {
             let line = line.expect("a line");
             serde_json::from_str::<Value>(&line).expect("JSON");

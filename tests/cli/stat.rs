@@ -1,5 +1,5 @@
-//! `uverbs stat`, as a user runs it: on the soft device, and on devices of a sysfs tree of the test's own. Then what is made of the
-//! command line's definition: completions and manual pages.
+//! `uverbs stat`, as a user runs it: on the soft device, and on devices in a sysfs tree of the test. Then what is generated from the
+//! definition of the command line: completions and manual pages.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Standard output of a run that must succeed, and that complains of nothing.
+/// Standard output of a run that must succeed, with nothing on standard error.
 fn said(command: &mut Command) -> String {
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
@@ -37,7 +37,7 @@ fn complaint(command: &mut Command, code: i32) -> String {
     stderr.strip_prefix("uverbs: ").expect("it says who complains").trim_end().to_owned()
 }
 
-/// A sysfs tree with two devices, gone when the test is.
+/// A sysfs tree with two devices, removed at the end of the test.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -73,7 +73,7 @@ impl Tree {
         fs::write(path, text).expect("it is ours");
     }
 
-    /// A run on these devices; none where RDMA netlink answers, since that knows of others.
+    /// A run with these devices; `None` if RDMA netlink answers, because it reports other devices.
     fn command(&self, arguments: &[&str]) -> Option<Command> {
         let mut list = command(&["devices"]);
         if !said(list.env("SYSFS_PATH", &self.0)).contains("\nsome0 ") {
@@ -176,7 +176,7 @@ fn a_watch_has_rates_and_ends_when_the_device_has_gone() {
         (row["raw"].as_u64().expect("a number"), row["per_second"].as_f64())
     };
     assert_eq!(rate(&next()), (1000, None), "the first has none");
-    // Written to a file beside, so that no reading finds it empty.
+    // Written to another file first, so that no reading finds it empty.
     let file = tree.0.join("class/infiniband/some0/ports/1/counters/port_rcv_data");
     fs::write(file.with_extension("new"), "2000\n").expect("it is ours");
     fs::rename(file.with_extension("new"), &file).expect("it is ours");
@@ -247,7 +247,7 @@ fn refusals_are_one_line_and_a_code() {
         let line = complaint(&mut command(arguments), code);
         assert!(line.contains(wanted), "{arguments:?}: {line}");
     }
-    // A device that has none is told from one whose ports cannot be asked.
+    // A device without counters is distinguished from one whose ports cannot be read.
     let tree = Tree::new("refusals");
     let Some(mut command) = tree.command(&["stat", "some0", "--resources"]) else { return };
     assert!(complaint(&mut command, 5).contains("RDMA netlink"));
@@ -261,7 +261,7 @@ fn completions_are_for_each_shell() {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
-    // The one that is here on every Debian understands its own.
+    // bash, which every Debian has, accepts its script.
     let script = said(&mut command(&["completions", "bash"]));
     let line = "eval \"$1\"; COMP_WORDS=(uverbs st) COMP_CWORD=1; _uverbs uverbs st uverbs; echo \"${COMPREPLY[*]}\"";
     let completed = Command::new("bash").args(["-c", line, "bash", &script]).output();

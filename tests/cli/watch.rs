@@ -1,4 +1,4 @@
-//! `uverbs watch` with many rules, on the soft device: from options and from a file, as lines, as a page and as JSON.
+//! `uverbs watch` with several rules, on the soft device: from options and from a file, as lines, as a page and as JSON.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -39,7 +39,7 @@ fn run(arguments: &[&str]) -> Output {
     command(arguments).output().expect("the program starts")
 }
 
-/// Standard output of a run that must succeed, and that complains of nothing.
+/// Standard output of a run that must succeed, with nothing on standard error.
 fn said(arguments: &[&str]) -> String {
     let output = run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -51,7 +51,7 @@ fn json(arguments: &[&str]) -> Vec<Value> {
     said(arguments).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// A file of a test's own, gone when the test is.
+/// A file of a test, removed at its end.
 struct File(PathBuf);
 
 impl File {
@@ -87,7 +87,7 @@ fn each_rule_has_a_line_for_each_reading() {
         .collect();
     assert_eq!(names, ["dns", "tcp", "dns", "tcp", "dns", "tcp"], "{lines}");
     assert!(!lines.contains('\x1b'), "no page in a pipe");
-    // One with a name has the same form.
+    // A single rule with a name has the same form.
     let line = said(&[&SOFT[..], &["--rule", "all = any", "--count", "1", "--interval", "1ms"]].concat());
     assert!(line.contains(" s  all  ") && line.lines().count() == 1, "{line}");
 }
@@ -104,7 +104,7 @@ fn traffic_is_aimed_at_the_first_rule_and_counted_by_it() {
         assert_eq!((&tcp["name"], tcp["packets"].as_u64()), (&"tcp".into(), Some(0)), "{reading}");
         let packets = dns["packets"].as_u64().expect("a number");
         assert_eq!(dns["bytes"].as_u64(), Some(100 * packets), "{reading}");
-        // On a busy machine the traffic may rest for an interval.
+        // On a busy machine the traffic may pause for an interval.
         let rate = dns["packets_per_second"].as_f64().expect("a rate");
         assert_eq!(rate > 0.0, packets > before, "{reading}");
         before = packets;
@@ -124,7 +124,7 @@ fn rules_of_a_file_are_those_of_one_device_if_it_is_named() {
     assert_eq!(names, ["dns", "odd \"name\"\n"]);
     let line = said(&[&["--rules", file.path()], &SOFT[..], &rest[..4]].concat());
     assert!(line.lines().count() == 2 && line.contains("  odd \\\"name\\\"\\n  "), "{line}");
-    // Without a name all of them are wanted.
+    // Without the name of a device, the rules of all devices are used.
     let output = run(&["--rules", file.path()]);
     assert_eq!(output.status.code(), Some(3));
     assert!(
@@ -136,7 +136,7 @@ fn rules_of_a_file_are_those_of_one_device_if_it_is_named() {
 #[test]
 fn many_rules_count_what_each_counts_alone() {
     let last = |arguments: &[&str]| json(arguments).pop().expect("a reading");
-    // A packet is one rule's.
+    // A packet belongs to one rule.
     let rules = ["udp", "tcp", "ip6 next-header icmp6", "ether proto arp", "ip proto icmp"];
     let together: Vec<_> = rules.iter().flat_map(|rule| ["--rule", rule]).collect();
     let readings = last(&[&SOFT[..], &["--json", "--pcap", PCAP], &together].concat());

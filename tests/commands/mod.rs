@@ -1,4 +1,4 @@
-//! A soft device with one of everything on it, and the commands that made it.
+//! A soft device with one object of every kind, and the commands that created them.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 pub(crate) mod ring;
@@ -28,7 +28,7 @@ pub(crate) fn write<T: IntoBytes + Immutable>(number: u32, request: &T, room: us
     if room > 0 { command.with(RawAttr::output(CORE_OUT, room)) } else { command }
 }
 
-/// Reads an answer.
+/// Reads a response.
 pub(crate) fn answer<T: FromBytes>(command: &RawCommand, id: u16) -> T {
     T::read_from_prefix(command.answer(id)).expect("an answer of that size").0
 }
@@ -135,13 +135,13 @@ pub(crate) fn create_flow(qp: u32, specs: &[Vec<u8>]) -> RawCommand {
     flow_command(&flow_header(qp, specs), specs)
 }
 
-/// A spec of any shape: head, then these bytes.
+/// A spec of any shape: head, followed by these bytes.
 pub(crate) fn spec(type_: u32, body: &[u8]) -> Vec<u8> {
     let hdr = FlowSpecHdr { type_, size: 8 + body.len() as u16, reserved: 0 };
     [hdr.as_bytes(), body].concat()
 }
 
-/// Frames to this address.
+/// Matches frames to this address.
 pub(crate) fn eth(mac: [u8; 6]) -> Vec<u8> {
     let mut body = [0; 32];
     body[..6].copy_from_slice(&mac);
@@ -168,7 +168,7 @@ pub(crate) fn map(entries: &[(u32, u32)]) -> RawAttr {
 pub(crate) const PACKETS_AND_BYTES: [(u32, u32); 2] = [(0, 0), (1, 1)];
 pub(crate) const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A file on a device with one of everything that every device has.
+/// A file with one object of every kind that every device has.
 pub(crate) struct Base {
     pub(crate) file: RawConnection,
     pub(crate) events: Option<OwnedFd>,
@@ -192,7 +192,7 @@ impl Base {
         Self { file, events, pd, cq, qp, qp_num, mr }
     }
 
-    /// The handles of everything that lives in the file, of each kind that the device knows.
+    /// The handles of all objects in the file, for each kind that the device has.
     pub(crate) fn handles(&self) -> Vec<(u16, Vec<u8>)> {
         (0..=async_event::OBJECT)
             .filter_map(|object| {
@@ -208,7 +208,7 @@ impl Base {
     }
 }
 
-/// An open soft device with one of everything: its queue pair is one for raw packets.
+/// An open soft device with one object of every kind: its queue pair is one for raw packets.
 pub(crate) struct World {
     pub(crate) device: SoftDevice,
     pub(crate) base: Base,
@@ -257,7 +257,7 @@ impl World {
 }
 
 pub(crate) fn new_pd(file: &RawConnection) -> u32 {
-    // mlx5 insists on room for an answer of its own.
+    // mlx5 requires room for a response of its own.
     let command = write(cmd::ALLOC_PD, &0_u64, 4).with(RawAttr::output(UHW_OUT, 4));
     answer(&done(file, command), CORE_OUT)
 }
@@ -291,7 +291,7 @@ pub(crate) fn register(
     (response.mr_handle, response.lkey, address, memory)
 }
 
-/// What is wrong, how to say it, and the errno it must give; 0 for what only looks wrong.
+/// A mistake, the command with it, and its errno; 0 if it only looks like a mistake.
 pub(crate) type Row<W = World> = (&'static str, fn(&W) -> RawCommand, i32);
 
 /// An errno, with its name in messages; zero is success.
@@ -304,12 +304,12 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What came back, as an errno.
+/// The result as an errno.
 pub(crate) fn errno(answer: Result<(), i32>) -> Answer {
     Answer(answer.err().unwrap_or(0))
 }
 
-/// Sends every row to one world, tells what came back, and looks after each whether anything is left of it.
+/// Sends every row to one world, passes the results to `tell`, and checks after each that nothing is left.
 pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&str, Answer, Answer)) {
     let mut before = base.handles();
     for (name, command, expected) in rows {
@@ -321,7 +321,7 @@ pub(crate) fn send_rows(base: &Base, rows: &[Row<Base>], mut tell: impl FnMut(&s
     }
 }
 
-/// The same with a world of the soft device, of which every answer must be right.
+/// The same with a world of the soft device, for which every answer must be the expected one.
 pub(crate) fn check(world: &World, rows: &[Row]) {
     let before = (world.resources(), world.handles());
     for (name, command, expected) in rows {

@@ -74,7 +74,7 @@ impl Cq {
         Self { handle: made.data(cq::create::HANDLE) as u32, ring: Ring::open(file, mi) }
     }
 
-    /// All that waits: work request and status.
+    /// All completions in the queue: work request and status.
     pub(crate) fn drain(&self) -> Vec<(u64, u32)> {
         std::iter::from_fn(|| self.ring.take()).map(|wc| (wc.wr_id, wc.status)).collect()
     }
@@ -94,7 +94,7 @@ impl Qp {
         Self::make(file, create_qp(pd, cq.handle))
     }
 
-    /// The same by this command.
+    /// The same with this command.
     pub(crate) fn make(file: &RawConnection, command: RawCommand) -> Self {
         let made = done(file, command);
         let CreateQpResp { rq_mi, sq_mi } = answer(&made, UHW_OUT);

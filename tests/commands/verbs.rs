@@ -1,4 +1,4 @@
-//! Connected queue pairs and datagrams, by hand.
+//! Connected queue pairs and datagrams, with commands built by hand.
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
 use std::io::Read;
@@ -75,7 +75,7 @@ pub(crate) fn needed(kind: u8, state: u8) -> QpAttrMask {
         }
 }
 
-/// A request with good values for everything.
+/// A request with valid values for everything.
 pub(crate) fn change(kind: u8, qp: u32, to: u32, state: u8) -> ModifyQp {
     ModifyQp {
         qp_handle: qp,
@@ -126,7 +126,7 @@ impl Side {
         this
     }
 
-    /// Registers the start of the memory again; it gives the key.
+    /// Registers the beginning of the memory again, and returns the key.
     pub(crate) fn register(&self, len: usize, access: AccessFlags) -> u32 {
         let request = RegMr {
             start: self.address,
@@ -176,12 +176,12 @@ impl Side {
         bytes
     }
 
-    /// All completions that wait.
+    /// All completions in the queue.
     pub(crate) fn take(&self) -> Vec<Wc> {
         std::iter::from_fn(|| self.cq.ring.take()).collect()
     }
 
-    /// The next completions, so many at least; a device of the kernel's takes its time.
+    /// The next completions, at least `count`; a device of the kernel takes time.
     #[track_caller]
     pub(crate) fn take_at_least(&self, count: usize) -> Vec<Wc> {
         let start = Instant::now();
@@ -199,7 +199,7 @@ impl Side {
         self.event_within(0)
     }
 
-    /// The same, after waiting so many seconds for it at most.
+    /// The same, after waiting at most this number of seconds.
     pub(crate) fn event_within(&self, seconds: u16) -> Option<u32> {
         let file = self.events.as_ref().unwrap().as_fd();
         let mut files = [PollFd::new(file, PollFlags::POLLIN)];
@@ -237,7 +237,7 @@ fn dma(pieces: &[Sge]) -> DmaInfo {
     DmaInfo { length, resid: length, num_sge: pieces.len() as u32, ..DmaInfo::new_zeroed() }
 }
 
-/// A request, to be made special by its other methods.
+/// A request, which its other methods change.
 #[derive(Clone)]
 pub(crate) struct Post {
     pub(crate) wqe: SendWqe,
@@ -320,7 +320,7 @@ impl Pair {
         Self::unconnected(kind, len).connected(kind)
     }
 
-    /// On a device of one's own.
+    /// On a given device.
     pub(crate) fn on(device: SoftDevice, kind: u8) -> Self {
         Self::made(device, kind, 16384).connected(kind)
     }
@@ -342,13 +342,13 @@ impl Pair {
 }
 
 impl Pair<()> {
-    /// Two sides of any device, ready to send; requests are tried at most twice.
+    /// Two sides of any device, ready to send; requests are sent at most twice.
     pub(crate) fn between(kind: u8, a: Side, b: Side) -> Self {
         let this = Pair::of((), kind, a, b);
         for (side, qp, peer) in [(&this.a, &this.qa, &this.qb), (&this.b, &this.qb, &this.qa)] {
             side.raise(kind, qp, peer.number, qp_state::RTR);
             let request = change(kind, qp.handle, peer.number, qp_state::RTS);
-            // Time enough for a slow machine: half a second, and once more.
+            // Enough time for a slow machine: half a second, twice.
             let request = ModifyQp { timeout: 17, retry_cnt: 1, rnr_retry: 1, ..request };
             assert_eq!(side.modify(&request), Ok(()));
         }

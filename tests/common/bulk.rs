@@ -1,4 +1,4 @@
-//! Pools of counters that one command reads: the devices that have them, and a flow for each counter.
+//! Pools of counters that one command reads: the devices that support them, and a flow for each counter.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use super::{Raw, Target, Wire, on_every_device, skip_at};
 
 pub const EAGAIN: i32 = 11;
 
-/// Runs a behaviour on every device with DEVX that frames can be made to arrive at; says which are none.
+/// Runs a behaviour on every device with DEVX to which a test can send frames; reports the other devices as skipped.
 #[track_caller]
 pub fn on_every_bulk_device(behaviour: impl Fn(&Target, &Wire<'_>, &Raw)) {
     let at = Location::caller();
@@ -40,7 +40,7 @@ pub fn totals(packets: u64, bytes: u64) -> Totals {
     Totals { packets, bytes }
 }
 
-/// Commands of the firmware while something is done.
+/// Runs `action`. Returns its result, and how many commands of this name the firmware got meanwhile.
 pub fn commands<T>(target: &Target, name: &str, action: impl FnOnce() -> T) -> (u32, T) {
     let count = || target.control.as_ref().map_or(0, |control| control.commands(name));
     let before = count();

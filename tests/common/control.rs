@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct Control(Mutex<File>);
 
 impl Control {
-    /// Opens the line, if there is one, and ends whatever an earlier test has left.
+    /// Opens the line, if there is one, and ends the faults that an earlier test has left.
     pub fn open() -> Option<Self> {
         let path = std::env::var_os("UVERBS_TEST_CONTROL")?;
         let raw = Command::new("stty").arg("-F").arg(&path).args(["raw", "-echo"]).status();
@@ -20,7 +20,7 @@ impl Control {
         Some(line)
     }
 
-    /// Asks for something, which has been done when this returns; the lines of the answer.
+    /// Makes a request. It has been carried out when this returns. Returns the lines of the answer.
     #[track_caller]
     pub fn ask(&self, request: &str) -> Vec<String> {
         let mut tty = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,21 +44,21 @@ impl Control {
         }
     }
 
-    /// Nothing fails, lacks room or comes back any more.
+    /// Ends all faults, limits and the loopback plug.
     pub fn heal(&self) {
         for request in ["heal", "limit counters 0xffffffff", "loop off"] {
             self.ask(request);
         }
     }
 
-    /// How many commands the device has had, of this name.
+    /// Number of commands of this name that the device has received.
     pub fn commands(&self, name: &str) -> u32 {
         let lines = self.ask("commands");
         let line = lines.iter().find(|line| line.split_whitespace().any(|word| word == name));
         line.and_then(|line| line.split_whitespace().last()?.parse().ok()).unwrap_or(0)
     }
 
-    /// A frame comes in from the wire, without check sequence.
+    /// Sends a frame to the device from the wire, without check sequence.
     pub fn send(&self, frame: &[u8]) {
         let digits: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
         self.ask(&format!("send {digits}"));

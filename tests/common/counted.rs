@@ -15,7 +15,7 @@ pub fn make(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<Rc> {
     pd.rc(cq).inline(64).create().unwrap()
 }
 
-/// Two sides that are connected after `bind` has had them.
+/// Two sides, connected after `bind` was called with them.
 pub fn bound(context: &Context, bind: impl FnOnce(&mut Side<Rc>, &mut Side<Rc>)) -> (Side<Rc>, Side<Rc>) {
     let (mut one, mut two) = (Side::new(context, make), Side::new(context, make));
     bind(&mut one, &mut two);
@@ -24,14 +24,14 @@ pub fn bound(context: &Context, bind: impl FnOnce(&mut Side<Rc>, &mut Side<Rc>))
 }
 
 impl<T: QpType> Side<T> {
-    /// Takes completions until the counter is this high.
+    /// Takes completions until the counter has this value.
     #[track_caller]
     pub fn until(&mut self, counter: &CompletionCounter, threshold: u64) {
         self.cq.progress_until(counter, threshold, LONG).unwrap();
     }
 }
 
-/// A place that nobody may touch.
+/// An address that the peer must not access.
 pub fn forbidden(side: &Side<Rc>) -> Remote {
     Remote { address: side.memory.address(), rkey: side.memory.rkey() ^ 0xff_ff00 }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uverbs::{CompletionCounter, ErrorKind, WaitObject, WaitSet};
 
-/// A wait that must end by itself does so long before this.
+/// For waits that must end by themselves, which they do long before this.
 pub const LONG: Option<Duration> = Some(Duration::from_secs(60));
 /// For waits that must not end by themselves.
 pub const SHORT: Option<Duration> = Some(Duration::from_millis(20));
@@ -13,7 +13,7 @@ pub fn counter(object: WaitObject) -> CompletionCounter {
     CompletionCounter::new(object).unwrap()
 }
 
-/// Those that `wait` works with.
+/// The wait objects with which `wait` works.
 pub fn waiting_objects() -> [WaitObject; 4] {
     [WaitObject::Unspecified, WaitObject::FileDescriptor, WaitObject::MutexCondvar, WaitObject::Yield]
 }

@@ -1,7 +1,7 @@
-//! Where a real device answers otherwise than the soft device: the one list of it.
+//! The one list of the cases in which a real device answers differently from the soft device.
 //!
-//! A row is asserted as strictly as everything else, and each that is met is printed, as
-//! `differs: WHAT | SOFT DEVICE | THIS DEVICE`; `tests/vm/run` makes a table of these lines.
+//! The answer in a row is asserted as strictly as any other. Each row that occurs is printed as `differs: WHAT | SOFT DEVICE | THIS
+//! DEVICE`; `tests/vm/run` makes a table of these lines.
 
 use std::fmt::Debug;
 
@@ -10,23 +10,23 @@ use super::Target;
 /// A version of the kernel.
 type Version = (u32, u32);
 
-/// What was asked, the kernels from the first version on and below the second, and their answer.
+/// The case, the kernels from the first version up to but not including the second, and their answer.
 type Row = (&'static str, Version, Version, &'static str);
 
 const ALWAYS: Version = (0, 0);
 const NEVER: Version = (u32::MAX, 0);
 
 const ON_RXE: &[Row] = &[
-    // What a later kernel has.
+    // Features of later kernels.
     ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("paging on demand", (6, 12), (7, 2), "EOPNOTSUPP"),
     ("paging on demand", (7, 2), NEVER, "success"),
     ("advice", (7, 2), NEVER, "EINVAL"),
-    // Its table of GIDs has 1024 entries, more than the number in a path can say.
+    // Its table of GIDs has 1024 entries, more than the number in a path can name.
     ("a GID beyond the table", ALWAYS, NEVER, "ENODATA"),
-    // rxe looks at these no further (`rxe_qp_chk_attr`, rxe_qp.c); a card refuses them.
+    // rxe does not check these (`rxe_qp_chk_attr`, rxe_qp.c); a card refuses them.
     ("a partition key that is not there", ALWAYS, NEVER, "success"),
     ("an MTU of 0", ALWAYS, NEVER, "success"),
     ("a number of 25 bits", ALWAYS, NEVER, "success"),
@@ -35,7 +35,7 @@ const ON_RXE: &[Row] = &[
     ("8 retries", ALWAYS, NEVER, "success"),
     ("8 RNR retries", ALWAYS, NEVER, "success"),
     ("a state assumed that it is not in", ALWAYS, NEVER, "success"),
-    // A local error: 6.1 knows one kind less than cards, later ones forget which it was and flush the request.
+    // Local errors: 6.1 has one status less than cards; later kernels do not keep the status and flush the request.
     ("a key of nothing: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
     ("another file's key: the sender", ALWAYS, (6, 12), "Some((1, LocalQpOperation))"),
     ("a key of nothing: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
@@ -44,33 +44,34 @@ const ON_RXE: &[Row] = &[
     ("an address that wraps: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
     ("a region that cannot be invalidated: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
     ("a memory window: the sender", (6, 12), NEVER, "Some((1, Flushed))"),
-    // It has its own view of this (RESPST_ERR_MALFORMED_WQE, rxe_resp.c).
+    // rxe treats this differently (RESPST_ERR_MALFORMED_WQE, rxe_resp.c).
     ("a message too long: the sender", ALWAYS, NEVER, "Some((1, RemoteOperation))"),
     ("a message too long: the receiver", ALWAYS, NEVER, "Some((20, LocalQpOperation))"),
-    // The event of a responder that breaks without a completion; 7.2 has one for a key or a right.
+    // The event of a responder that enters the error state without a completion; 7.2 has one for a wrong key or right.
     ("the event of a remote access error", ALWAYS, (7, 2), "None"),
     ("the event of an invalid request", ALWAYS, NEVER, "None"),
-    // It finds no way out (`rxe_requester`, rxe_req.c): a local error.
+    // It finds no route (`rxe_requester`, rxe_req.c), which is a local error.
     ("a request on a link that is down", ALWAYS, (6, 12), "(4, LocalQpOperation)"),
     ("a request on a link that is down", (6, 12), NEVER, "(4, Flushed)"),
-    // It loses the completion and goes on; a card's queue is dead, and with it what completes to it.
+    // It loses the completion and continues. On a card the queue cannot be used any more, and queue pairs that complete in it enter the
+    // error state.
     ("a full completion queue: a second event", ALWAYS, NEVER, "None"),
     ("a full completion queue: the sender", ALWAYS, NEVER, "\"RTS\""),
     ("a full completion queue: what is sent afterwards", ALWAYS, NEVER, "[(99, 0)]"),
 ];
 
-/// Debian's kernels for this machine have other data behind a template that is read beyond its end (`create_leftovers_rule`, fs.c, 7.3).
+/// On arm64, Debian's kernels have other data behind a template that is read beyond its end (`create_leftovers_rule`, fs.c, 7.3).
 const ON_ARM: bool = cfg!(target_arch = "aarch64");
 
 /// mlx5's driver on the virtual device of `tests/vhca`.
 const ON_MLX5: &[Row] = &[
-    // What a later kernel has.
+    // Features of later kernels.
     ("REG_MR, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("QUERY_PORT_SPEED, which came with 7.2", (7, 2), NEVER, "EINVAL"),
     ("a capability array, which came with 7.2", (7, 2), NEVER, "EINVAL"),
-    // What a later kernel says of it.
+    // Other errnos of later kernels.
     ("paging on demand", (6, 12), NEVER, "EOPNOTSUPP"),
-    // What it has and the soft device has not.
+    // Features that the soft device does not have.
     ("work queues, which this device lacks", ALWAYS, NEVER, "EINVAL"),
     ("a driver's object", ALWAYS, NEVER, "EINVAL"),
     ("a driver's method of DEVICE", ALWAYS, NEVER, "EINVAL"),
@@ -79,15 +80,16 @@ const ON_MLX5: &[Row] = &[
     ("a command that the device lacks", ALWAYS, NEVER, "ENOSPC"),
     // Its table of GIDs is shorter.
     ("an empty GID entry", ALWAYS, NEVER, "EINVAL"),
-    // Capabilities that it does not have: sniffing, and more than one counter of an entry (`log_max_flow_counter`). The
-    // driver does not see that the counter of two flows is the same (`mlx5_flow_dests_cmp`, fs_core.c).
+    // Capabilities that it does not have: sniffing, and more than one counter per entry (`log_max_flow_counter`). The driver does not
+    // detect that two flows have the same counter (`mlx5_flow_dests_cmp`, fs_core.c).
     ("a copy of everything", ALWAYS, NEVER, "EOPNOTSUPP"),
     ("the same rule again", ALWAYS, NEVER, "EINVAL"),
     ("two counters on one match", ALWAYS, NEVER, "Some(22)"),
-    // Seen only on a device told to have that capability; there the driver takes the count action off the whole entry
+    // Observed only on a device that is configured with this capability. There the driver removes the count action from the whole entry
     // (`del_sw_hw_rule`, fs_core.c).
     ("the second counter when the first is gone", ALWAYS, NEVER, "[1, 60]"),
-    // Broken there: the driver reads its templates of these rules in the wrong place, and on arm64 finds that for unicast.
+    // Broken on these kernels: the driver reads its templates for these rules at the wrong place, and on arm64 finds the template for
+    // unicast there.
     ("what no other rule takes", (7, 0), NEVER, "EINVAL"),
     ("multicast that no other rule takes", (7, 0), NEVER, if ON_ARM { "success" } else { "EINVAL" }),
     ("a rule for all others", (7, 0), NEVER, "\"refused\""),
@@ -101,7 +103,7 @@ fn kernel() -> Version {
     (parts.next().expect("a major version"), parts.next().expect("a minor version"))
 }
 
-/// Compares the answers of one device with what is expected, and reports all that are wrong at the end.
+/// Compares the answers of one device with the expected ones, and reports all wrong ones at the end.
 pub struct Answers<'a> {
     target: &'a Target,
     wrong: Vec<String>,
@@ -112,7 +114,7 @@ impl<'a> Answers<'a> {
         Self { target, wrong: Vec::new() }
     }
 
-    /// `what` was asked; the device said `got`, the soft device says `expected`.
+    /// In the case `what` the device answered `got`; the soft device answers `expected`.
     pub fn is<T: Debug + PartialEq>(&mut self, what: &str, got: T, expected: T) {
         let kernel = kernel();
         let rows = match self.target.device.driver() {

@@ -1,13 +1,13 @@
-//! Devices that are taken away.
+//! Devices that are removed.
 
 use std::time::{Duration, Instant};
 
 use uverbs::{CompletionChannel, Context, ErrorKind, EventKind};
 
-/// Long enough for any machine; what takes longer hangs.
+/// Long enough for any machine; an operation that takes longer hangs.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// Waits for something to come true.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -17,7 +17,7 @@ pub fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// The end of a device is an event, the last one, and who waits for completions sees it too.
+/// The removal of a device is an event, the last one, and a wait for completions also reports it.
 #[track_caller]
 pub fn sees_the_end(context: &Context, channel: &CompletionChannel) {
     let mut events = Vec::new();

@@ -10,7 +10,7 @@ use uverbs::{
 
 use super::{ALL, Side, Target, options};
 
-/// A shared receive queue of a domain with memory, and where its receives complete.
+/// A shared receive queue of a domain with memory, and the queue in which its receives complete.
 pub struct ExtendedQueue {
     pub srq: SharedReceiveQueue,
     pub cq: CompletionQueue,
@@ -34,7 +34,7 @@ impl ExtendedQueue {
         self.srq.number().expect("a queue of a domain")
     }
 
-    /// Posts room of 64 bytes at 64 times the number.
+    /// Posts a receive of 64 bytes at 64 times its number.
     pub fn post(&mut self, wr_id: u64) {
         let start = 64 * wr_id as usize;
         let segments = [self.memory.segment(start..start + 64).unwrap()];
@@ -107,7 +107,7 @@ impl Extended {
         Self { here, there, queues, domain, context }
     }
 
-    /// Sends bytes inline, and says how that ends.
+    /// Sends bytes inline, and returns the status.
     #[track_caller]
     pub fn send(&mut self, operation: Operation, srq: u32, bytes: &[u8]) -> Status {
         let request = SendRequest::inline(5, operation.to_srq(srq), bytes).signaled();
@@ -115,7 +115,7 @@ impl Extended {
         self.here.completion().status
     }
 
-    /// The same of an operation that brings eight bytes back.
+    /// The same for an operation that returns eight bytes.
     #[track_caller]
     pub fn fetch(&mut self, operation: Operation, srq: u32) -> (Status, u64) {
         self.here.send(6, operation.to_srq(srq), 0..8);

@@ -1,13 +1,13 @@
-//! Commands of the firmware that a card with a control line is told to refuse.
+//! Firmware commands that a card with a control line is configured to refuse.
 
 use uverbs::{Error, ErrorKind};
 
 use super::{Control, EAGAIN, EBUSY, EINVAL, EIO, ENOMEM, Target, on_every_device, skip};
 
-/// Status of the firmware, and what the kernel makes of it (cmd_status_to_err, cmd.c, Linux 6.1).
+/// Statuses of the firmware, and the errno into which the kernel converts each (cmd_status_to_err, cmd.c, Linux 6.1).
 pub const STATUSES: &[(u8, i32)] = &[(1, EIO), (3, EINVAL), (6, EBUSY), (8, ENOMEM), (0xf, EAGAIN)];
 
-/// Runs a behaviour on a card with a control line, whose port is of the kind that `is_right` says.
+/// Runs a behaviour on a card with a control line, if `is_right` returns true for it.
 pub fn on_every_card(is_right: impl Fn(&Target) -> bool, behaviour: impl Fn(&Target, &Control)) {
     on_every_device(|target| match &target.control {
         Some(_) if !is_right(target) => skip(target, "its port is of another kind"),
@@ -16,7 +16,7 @@ pub fn on_every_card(is_right: impl Fn(&Target) -> bool, behaviour: impl Fn(&Tar
     });
 }
 
-/// The error is the one of the status, and EIO is not taken for the end of a device that is there.
+/// Checks that the error is that of the status, and that EIO is not reported as the removal of an existing device.
 #[track_caller]
 pub fn is_of(error: &Error, errno: i32, what: &str) {
     assert_eq!(error.errno(), Some(errno), "{what}: {error}");
@@ -24,8 +24,8 @@ pub fn is_of(error: &Error, errno: i32, what: &str) {
     assert_eq!(error.hint().is_some_and(|hint| hint.contains("firmware")), errno == EIO, "{what}: {error}");
 }
 
-/// Has the firmware refuse the end of an object once: a call of this name tells of that, or none does; and the firmware has the object
-/// still, or the driver has passed over the refusal.
+/// Makes the firmware refuse once to destroy an object. The call with this name returns the error, or none does; then the firmware still
+/// has the object, or the driver has ignored the refusal.
 #[track_caller]
 pub fn refuses_an_end(
     control: &Control,

@@ -1,13 +1,13 @@
-//! What a process holds: file descriptors and mappings.
+//! The file descriptors and mappings of a process.
 
 use std::fs;
 use std::path::Path;
 
-/// What counts.
+/// The numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     pub descriptors: usize,
-    /// Of device files.
+    /// Mappings of device files.
     pub mappings: usize,
 }
 
@@ -17,7 +17,7 @@ impl Footprint {
         Self { descriptors: descriptors(|_| true), mappings: mappings() }
     }
 
-    /// Those of RDMA devices alone, for a process that has other tests running.
+    /// Only those of RDMA devices, for a process in which other tests run.
     pub fn of_devices() -> Self {
         let is_device = |target: &Path| {
             let name = target.to_string_lossy();

@@ -1,6 +1,6 @@
-//! Connections that the kernel's connection manager makes, by its device file: for queue pairs that nobody else connects.
+//! Connections by the kernel's connection manager, through its device file, for queue pairs that cannot be connected otherwise.
 //!
-//! Both sides are in this process, and both have the one file. Commands and their layouts: include/uapi/rdma/rdma_user_cm.h and
+//! Both sides are in this process and share the file. Commands and their layouts: include/uapi/rdma/rdma_user_cm.h and
 //! drivers/infiniband/core/ucma.c, Linux 6.1.
 
 use std::fs::{File, OpenOptions};
@@ -32,19 +32,20 @@ pub const DISCONNECTED: u32 = 10;
 const TCP: u16 = 0x106;
 const CONNECTED: u8 = 2;
 
-/// Any number of this side's for an identifier: of one that has zero the kernel tells no events (`ucma_event_handler`, ucma.c).
+/// This side's number for an identifier. It must not be zero: the kernel reports no events for an identifier with zero
+/// (`ucma_event_handler`, ucma.c).
 const OWN: u64 = 1;
 
-/// Milliseconds for an address or a route.
+/// Timeout in milliseconds for an address or a route.
 const TIMEOUT: u32 = 5000;
 
-/// Most reads in flight.
+/// Maximum number of reads in flight.
 const DEPTH: u8 = 8;
 
 /// The next port to listen on.
 static PORT: AtomicU16 = AtomicU16::new(18_515);
 
-/// Where the kernel writes an answer to while a command is written: words of which it is told the address.
+/// The memory to which the kernel writes an answer while a command is written: words whose address is part of the command.
 struct Answer<const WORDS: usize>(Box<[AtomicU32; WORDS]>);
 
 impl<const WORDS: usize> Answer<WORDS> {
@@ -61,17 +62,17 @@ impl<const WORDS: usize> Answer<WORDS> {
     }
 }
 
-/// Two identifiers of the connection manager's, and their file: the connection ends when it is dropped.
+/// The connection manager's file with two identifiers. The connection ends when it is dropped.
 #[derive(Debug)]
 pub struct Manager(File);
 
-/// The address at which the device's interface is reached: the lane tells it.
+/// The address of the device's interface, which the lane sets.
 pub fn address() -> Option<Ipv4Addr> {
     std::env::var("UVERBS_TEST_ADDRESS").ok().map(|address| address.parse().expect("an address"))
 }
 
 impl Manager {
-    /// Connects one queue pair to another, over this address.
+    /// Connects one queue pair to another over this address.
     pub fn connect(address: Ipv4Addr, one: &QueuePair<Rc>, two: &QueuePair<Rc>) -> Self {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(O_NONBLOCK);
@@ -99,7 +100,7 @@ impl Manager {
         this
     }
 
-    /// Waits for an event of this number, and gives the identifier that it is about.
+    /// Waits for an event with this number, and returns the identifier to which it belongs.
     #[track_caller]
     pub fn expect(&self, wanted: u32) -> u32 {
         let start = Instant::now();
@@ -134,7 +135,7 @@ impl Manager {
         self.write(number, body).unwrap_or_else(|error| panic!("command {number}: {error}"));
     }
 
-    /// One command: its number, the length of its body, and most bytes of an answer.
+    /// Sends one command: its number, the length of its body, and the maximum length of its answer.
     fn write(&self, number: u32, body: &[&[u8]]) -> std::io::Result<()> {
         let body = body.concat();
         let lengths = [body.len() as u16, 1024].map(u16::to_ne_bytes).concat();
@@ -153,7 +154,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// In the room that the kernel has for any address.
+/// A socket address, with the size that the kernel uses for all addresses.
 fn socket_address(address: Ipv4Addr, port: u16) -> [u8; 128] {
     const AF_INET: u16 = 2;
     let mut place = [0; 128];
@@ -163,7 +164,7 @@ fn socket_address(address: Ipv4Addr, port: u16) -> [u8; 128] {
     place
 }
 
-/// What goes with a connection: the queue pair, and how many reads it takes and makes at a time.
+/// The parameters of a connection: the queue pair, and the maximum number of reads in each direction.
 fn parameters(qp_num: u32) -> [u8; 272] {
     let mut place = [0; 272];
     place[..4].copy_from_slice(&qp_num.to_ne_bytes());

@@ -1,5 +1,4 @@
-//! The devices that every behaviour is tested on: the soft device always, and the one that
-//! `UVERBS_TEST_DEVICE` names, if it is set.
+//! The devices on which every behaviour is tested: always the soft device, and the one that `UVERBS_TEST_DEVICE` names, if it is set.
 
 #![allow(unreachable_pub, reason = "shared by test binaries")]
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
@@ -49,17 +48,17 @@ pub use skips::skipped;
 pub use switch::Switch;
 pub use wire::*;
 
-/// The address that the tests' frames are for.
+/// The destination address of the tests' frames.
 pub const MAC: [u8; 6] = [0x02, 0, 0, 0, 0, 0x01];
 
 /// A device under test.
 pub struct Target {
     pub device: Device,
-    /// The soft device behind it, if it is one: to inject frames and to look for what is left.
+    /// The soft device, if it is one: to inject frames, and to check for remaining objects.
     pub soft: Option<SoftDevice>,
     /// The control line of a virtual device.
     pub control: Option<Control>,
-    /// How many contexts stay open to the end of the process.
+    /// Number of contexts that stay open until the end of the process.
     kept: Cell<usize>,
 }
 
@@ -69,29 +68,28 @@ impl Target {
         Self { device: soft.device(), soft: Some(soft), control: None, kept: Cell::new(0) }
     }
 
-    /// Says that a first flow of counters has failed on one context more, in a way after which its file stays open.
+    /// Records that the first flow of some counters has failed in a context in such a way that its file stays open.
     pub fn keeps_a_context(&self) {
         self.kept.set(self.kept.get() + 1);
     }
 
-    /// Whether the device that goes by this name now can be opened and has its address: that takes the kernel
-    /// a while.
+    /// Whether the device with this name can be opened and has its address, which takes the kernel a while.
     pub fn is_ready(&self) -> bool {
         let context = named(self.device.name()).and_then(|device| device.open().ok());
         let is_active = |context: &Context| {
             context.query_port(1).is_ok_and(|port| port.legacy_resp.state == port_state::ACTIVE)
         };
-        // On Ethernet the first one is the link's own.
+        // On Ethernet the first one is the link-local address.
         let last = |context: &Context| u32::from(!is_infiniband(context));
         context.is_some_and(|context| is_active(&context) && context.gid(1, last(&context)).is_ok())
     }
 
-    /// Whether no device goes by this name now.
+    /// Whether no device has this name now.
     pub fn is_gone(&self) -> bool {
         named(self.device.name()).is_none()
     }
 
-    /// Opens the device that goes by this name now.
+    /// Opens the device that has this name now.
     pub fn open_again(&self) -> Context {
         named(self.device.name()).expect("it is there").open().expect("the device under test opens")
     }
@@ -101,13 +99,13 @@ impl Target {
     }
 }
 
-/// That there is no other device is said once.
+/// The message that there is no other device is printed once.
 static ALONE: Once = Once::new();
 
-/// One behaviour at a time: some take the device away, and all are looked at for what they leave behind.
+/// One behaviour at a time: some remove the device, and each is checked for what it leaves behind.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs a behaviour on every device there is, and checks that nothing is left behind.
+/// Runs a behaviour on every available device, and checks that nothing is left behind.
 pub fn on_every_device(behaviour: impl Fn(&Target)) {
     on_every_device_and(Profile::default(), behaviour);
 }
@@ -127,7 +125,7 @@ pub fn on_every_device_and(profile: Profile, behaviour: impl Fn(&Target)) {
     let target = Target { device, soft: None, control: Control::open(), kept: Cell::new(0) };
     behaviour(&target);
     target.control.iter().for_each(Control::heal);
-    // Of each its file, the file of its events, and the page of its doorbells.
+    // For each its file, the file of its events, and the page of its doorbells.
     before.descriptors += 2 * target.kept.get();
     before.mappings += target.kept.get();
     assert_eq!(Footprint::of_devices(), before, "left behind");
@@ -137,7 +135,7 @@ fn named(name: &str) -> Option<Device> {
     uverbs::devices().expect("devices can be listed").named(name).ok().cloned()
 }
 
-/// Runs a behaviour on every device that has flow counters; says which have not.
+/// Runs a behaviour on every device with flow counters; reports the others as skipped.
 #[track_caller]
 pub fn on_every_counting_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
@@ -163,13 +161,13 @@ pub fn is_infiniband(context: &Context) -> bool {
     context.query_port(1).expect("a port").legacy_resp.link_layer == link_layer::INFINIBAND
 }
 
-/// Says on standard error, where test runners show it, that a test did not run somewhere.
+/// Prints on standard error, where test runners show it, that a test did not run on a device.
 #[track_caller]
 pub fn skip(target: &Target, why: &str) {
     skip_at(Location::caller(), target, why);
 }
 
-/// The same of a test that stands elsewhere.
+/// The same for a test at another place.
 pub fn skip_at(at: &Location<'_>, target: &Target, why: &str) {
     skipped(format_args!("on {}: {why} ({at})", target.device.name()));
 }
@@ -183,7 +181,7 @@ pub struct Raw {
     pub context: Context,
 }
 
-/// Bytes for each receive and each send of a [`Raw`].
+/// Number of bytes for each receive and each send of a [`Raw`].
 pub const SLOT: usize = 2048;
 
 impl Raw {
@@ -213,7 +211,7 @@ impl Raw {
         self.qp.post_send(&[request]).expect("post send");
     }
 
-    /// This many completions, which may take a moment.
+    /// Waits for this number of completions, which may take a moment.
     #[track_caller]
     pub fn await_completions(&mut self, count: usize) -> Vec<Completion> {
         let (start, mut all) = (std::time::Instant::now(), self.completions());
@@ -225,7 +223,7 @@ impl Raw {
         all
     }
 
-    /// All completions that are there.
+    /// All completions in the queue.
     pub fn completions(&mut self) -> Vec<Completion> {
         let mut batch = Completion::batch::<64>();
         let count = self.cq.poll(&mut batch);
@@ -233,7 +231,7 @@ impl Raw {
     }
 }
 
-/// Tells other threads to end, also when something fails.
+/// Tells other threads to end, also if a test fails.
 pub struct End<'a>(pub &'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -257,7 +255,7 @@ pub fn read2(counters: &Counters) -> [u64; 2] {
     values
 }
 
-/// An Ethernet frame of `len` bytes to `dst`, with an Ethertype that means nothing.
+/// An Ethernet frame of `len` bytes to `dst`, with an unused Ethertype.
 pub fn frame(dst: [u8; 6], len: usize) -> Vec<u8> {
     let mut frame = vec![0; len];
     frame[..6].copy_from_slice(&dst);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{MAC, frame};
 
-/// A frame to `MAC`, of TCP or UDP, with right lengths and checksums of zero.
+/// A TCP or UDP frame to `MAC`, with correct lengths and checksums of zero.
 pub fn packet(addresses: [IpAddr; 2], ports: [u16; 2], is_tcp: bool, payload: &[u8]) -> Vec<u8> {
     let head = if is_tcp { 20 } else { 8 };
     let mut transport = ports.map(u16::to_be_bytes).concat();

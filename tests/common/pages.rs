@@ -1,10 +1,10 @@
-//! The commands that pages show in blocks marked `console`, and what they print there.
+//! The commands in blocks of pages that are marked `console`, and the output that the blocks show.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One command of a page, without its prompt and its comment, and the lines below it, which it prints.
+/// One command of a page, without its prompt and its comment, and the following lines, which are its output.
 pub struct Command {
     pub page: String,
     pub text: String,
@@ -15,7 +15,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The pages below these folders, by their paths from the root, in order.
+/// The pages in these directories, by their paths from the root, in order.
 pub fn pages(places: &[&str]) -> Vec<String> {
     let (mut open, mut found): (Vec<PathBuf>, _) =
         (places.iter().map(|place| root().join(place)).collect(), Vec::new());
@@ -58,12 +58,12 @@ pub fn commands(page: &str) -> Vec<Command> {
     found
 }
 
-/// Whether a command continues in the next line: behind a backslash, or inside quotation marks.
+/// Whether a command continues in the next line: after a backslash, or inside quotation marks.
 fn is_open(command: &str) -> bool {
     command.ends_with('\\') || command.matches('\'').count() % 2 == 1
 }
 
-/// The arguments of `uverbs`, if the command is one on the soft device that ends by itself, so that a test can run it as it is.
+/// The arguments of `uverbs`, if the command runs on the soft device and ends by itself, so that a test can run it unchanged.
 pub fn on_the_soft_device(command: &str) -> Option<&str> {
     let arguments = command
         .strip_prefix("cargo run --release --features cli -- ")

@@ -1,4 +1,4 @@
-//! Two that send each other messages, over any transport, with receives of their own or shared ones.
+//! Two queue pairs that send each other messages, over any transport, with their own or shared receives.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use super::{ALL, Side, Target, on_every_connecting_device, options};
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Numbers of requests: receives have even ones.
+/// Request numbers: receives have even ones.
 pub const RECEIVE: u64 = 2;
 pub const SEND: u64 = 1;
 pub const LATE: u64 = 3;
 
-/// Where datagrams go.
+/// The destination of datagrams.
 pub struct To {
     pub address: AddressHandle,
     pub qp_num: u32,
@@ -84,12 +84,12 @@ impl Carrier for Ud {
     }
 }
 
-/// One of two that talk to each other.
+/// One of the two.
 pub struct Party<T: Carrier> {
     pub side: Side<T>,
     pub srq: Option<SharedReceiveQueue>,
     pub to: Option<To>,
-    /// What has completed since the last exchange.
+    /// The requests that have completed since the last exchange.
     pub ended: Vec<(u64, Status)>,
 }
 
@@ -117,7 +117,7 @@ impl<T: Carrier> Party<T> {
         self.ended.iter().any(|(ended, _)| *ended == wr_id)
     }
 
-    /// Polls until that request has ended. On the soft device it has, once, before anybody looks.
+    /// Polls until this request has completed. On the soft device it has always completed before the first poll.
     #[track_caller]
     pub fn until(&mut self, target: &Target, wr_id: u64, what: &dyn std::fmt::Debug) {
         let start = Instant::now();
@@ -137,7 +137,7 @@ impl<T: Carrier> Party<T> {
     }
 }
 
-/// Connects two queue pairs; a sender soon asks again whether a receive is posted.
+/// Connects two queue pairs. The sender soon retries if no receive is posted.
 pub fn connect_parties(one: &mut Party<Rc>, two: &mut Party<Rc>, options: ConnectionOptions) {
     let options = ConnectionOptions { rnr_timer: 1, ..options };
     let (one, two) = (&mut one.side.qp, &mut two.side.qp);
@@ -146,7 +146,7 @@ pub fn connect_parties(one: &mut Party<Rc>, two: &mut Party<Rc>, options: Connec
     two.connect(&options, &there, &here).unwrap();
 }
 
-/// A side whose receives are its queue pair's own, or in a shared queue.
+/// A side whose receives are in its queue pair's own queue, or in a shared one.
 pub fn party<T: Carrier>(context: &Context, shared: bool) -> Party<T> {
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(32).unwrap());
     let srq = shared.then(|| pd.create_srq(8).unwrap());
@@ -165,7 +165,7 @@ pub fn parties<T: Carrier>(context: &Context, shared: bool) -> [Party<T>; 2] {
     [one, two]
 }
 
-/// Runs a behaviour with receives of the queue pair's own, and with shared ones.
+/// Runs a behaviour with own receives, and with shared ones.
 pub fn with_each_queue(behaviour: impl Fn(&Target, bool)) {
     on_every_connecting_device(|target| {
         [false, true].into_iter().for_each(|shared| behaviour(target, shared))

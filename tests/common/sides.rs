@@ -1,4 +1,4 @@
-//! Two sides that talk to each other: queue pairs with memory and completion queues of their own.
+//! Two sides that communicate: queue pairs with their own memory and completion queues.
 
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use uverbs::{
 use super::manager::{self, Manager};
 use super::{Target, is_infiniband, on_every_device, skip_at};
 
-/// Everything that the other side may do.
+/// All access rights of the peer.
 pub const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Runs a behaviour on every device that has connected queue pairs, and an address by which they connect; says which have not.
+/// Runs a behaviour on every device that has connected queue pairs, and an address to connect them; reports the others as skipped.
 #[track_caller]
 pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
@@ -31,7 +31,7 @@ pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
     });
 }
 
-/// The same with devices whose queue pairs a connection manager connects, as [`join`] has it do.
+/// The same, including devices whose queue pairs a connection manager connects, as [`join`] does.
 #[track_caller]
 pub fn on_every_joining_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
@@ -42,7 +42,7 @@ pub fn on_every_joining_device(behaviour: impl Fn(&Target)) {
         context.gid_table()
     };
     on_every_device(|target| match probe(target) {
-        // A virtual ConnectX whose port is Ethernet's, without a network interface.
+        // A virtual ConnectX with an Ethernet port and without a network interface.
         Ok(gids) if gids.is_empty() => skip_at(at, target, "its port has no address"),
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             skip_at(at, target, "it has no connected queue pairs");
@@ -54,7 +54,7 @@ pub fn on_every_joining_device(behaviour: impl Fn(&Target)) {
     });
 }
 
-/// Runs a behaviour on every device that has extended reliable connections; says which have not.
+/// Runs a behaviour on every device that has extended reliable connections; reports the others as skipped.
 #[track_caller]
 pub fn on_every_extended_device(behaviour: impl Fn(&Target)) {
     let at = Location::caller();
@@ -76,12 +76,12 @@ pub fn on_every_extended_device(behaviour: impl Fn(&Target)) {
     });
 }
 
-/// The local identifier of a multicast group: only InfiniBand has one.
+/// The local identifier of a multicast group, which only InfiniBand has.
 pub fn group_lid(context: &Context) -> u16 {
     if is_infiniband(context) { 0xc001 } else { 0 }
 }
 
-/// One side: a queue pair with memory and a completion queue of its own.
+/// One side: a queue pair with its own memory and completion queue.
 pub struct Side<T: QpType> {
     pub qp: QueuePair<T>,
     pub cq: CompletionQueue,
@@ -111,7 +111,7 @@ impl<T: QpType> Side<T> {
         self.qp.post_send(&[SendRequest::new(wr_id, operation, &segments).signaled()]).unwrap();
     }
 
-    /// The next completion; a device of the kernel's takes its time.
+    /// The next completion, which takes time on a device of the kernel.
     #[track_caller]
     pub fn completion(&mut self) -> Completion {
         let start = Instant::now();
@@ -134,12 +134,12 @@ impl<T: QpType> Side<T> {
     }
 }
 
-/// Options for a GID that leads back to this device: of an IPv4 address where there is one.
+/// Options for a GID that leads back to this device: that of an IPv4 address if there is one.
 pub fn options(context: &Context) -> ConnectionOptions {
     options_of(context).unwrap()
 }
 
-/// The same, where the device may not answer.
+/// The same for a device that may not answer.
 pub fn options_of(context: &Context) -> Result<ConnectionOptions> {
     let gids = context.gid_table()?;
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -166,7 +166,7 @@ pub fn connect(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<R
     connect_with(&options(context), one, two);
 }
 
-/// The same on whichever device; what it gives keeps them connected.
+/// The same on any device; the returned value keeps them connected.
 pub fn join(context: &Context, one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) -> Option<Manager> {
     if context.device().driver() == "siw" {
         let address = manager::address().expect("UVERBS_TEST_ADDRESS: that of the device's interface");
@@ -183,7 +183,7 @@ fn connect_with(options: &ConnectionOptions, one: &mut QueuePair<Rc>, two: &mut 
     two.connect(options, &b, &a).unwrap();
 }
 
-/// Waits for an event about this, for up to 20 seconds; events about anything else are passed over.
+/// Waits up to 20 seconds for an event about this subject; other events are skipped.
 #[track_caller]
 pub fn event_about(context: &Context, subject: Subject) -> EventKind {
     let start = Instant::now();
@@ -199,7 +199,7 @@ pub fn event_about(context: &Context, subject: Subject) -> EventKind {
     }
 }
 
-/// Checks that no event about this is there.
+/// Checks that there is no event about this subject.
 #[track_caller]
 pub fn no_event_about(context: &Context, subject: Subject) {
     while let Some(event) = context.next_event().unwrap() {
@@ -212,7 +212,7 @@ pub fn kernel() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release")
 }
 
-/// What a region needs that windows are bound to.
+/// The access rights of a region to which windows are bound.
 pub const FOR_WINDOWS: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
 
 /// A pair whose second side has a window and a region for it.
@@ -234,7 +234,7 @@ impl Scene {
         Self { one, two, region, window }
     }
 
-    /// How a write of eight bytes ends that the peer does there.
+    /// The status of a write of eight bytes by the peer.
     #[track_caller]
     pub fn write(&mut self, remote: Remote) -> Status {
         self.one.send(1, Operation::Write(remote), 0..8);

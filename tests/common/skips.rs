@@ -1,4 +1,4 @@
-//! What did not run, said where everybody sees it.
+//! Reports what did not run, in the output of every run.
 #![allow(unreachable_pub, reason = "shared by test binaries of several crates")]
 
 use std::fmt::Display;
@@ -8,22 +8,22 @@ use std::path::Path;
 
 const FILES: &str = "uverbs-skips-";
 
-/// Says on standard error why something did not run, with the number of such lines in this run of cargo.
+/// Prints on standard error why something did not run, with the number of such lines in this run of cargo.
 ///
-/// The harness shows what a test prints only when it fails, but keeps to the macros: what is written to standard error
-/// itself comes through.
+/// The harness captures the output of the macros and shows it only for failed tests, but it does not capture what is written to standard
+/// error directly.
 pub fn skipped(why: impl Display) {
-    // Where this cannot be written nothing can.
+    // If this cannot be written, nothing can.
     let _ = writeln!(std::io::stderr(), "skipped {}: {why}", number());
 }
 
-/// How many there are with this one. All tests of one run have the same parent: each adds a byte to a file of that name.
+/// The number of this line. All tests of one run have the same parent process: each adds a byte to a file with its number.
 fn number() -> u64 {
     if cfg!(miri) {
         return 1;
     }
     let parent = std::os::unix::process::parent_id();
-    // Numbers of processes come back; the time at which one was started does not.
+    // Process numbers are used again; the start time is not.
     let stat = fs::read_to_string(format!("/proc/{parent}/stat")).unwrap_or_default();
     let started = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19)).unwrap_or("0");
     let path = std::env::temp_dir().join(format!("{FILES}{parent}-{started}"));
@@ -39,7 +39,7 @@ fn number() -> u64 {
     number
 }
 
-/// Takes the files of runs away that are over.
+/// Removes the files of earlier runs.
 fn forget_others() {
     for entry in fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         let name = entry.file_name();

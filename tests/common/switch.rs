@@ -1,4 +1,4 @@
-//! A watcher that counts commands, and whose reads of counters can be made to fail or to take their time.
+//! A watcher that counts commands, and can make reads of counters fail or take longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use uverbs::command::Command;
 use uverbs::transport::Watcher;
 use uverbs::{Context, Device};
 
-/// What the watcher has seen, and what it is to do.
+/// What the watcher has counted, and what it is to do.
 #[derive(Clone, Debug, Default)]
 pub struct Switch(Arc<State>);
 
@@ -38,12 +38,12 @@ impl Switch {
         self.0.reads.load(Ordering::SeqCst)
     }
 
-    /// Reads fail with this errno from now on; zero for not. With EIO all commands do, as when the device has gone.
+    /// From now on, reads fail with this errno; zero ends this. With EIO all commands fail, as if the device was removed.
     pub fn fail(&self, errno: i32) {
         self.0.errno.store(errno, Ordering::SeqCst);
     }
 
-    /// Reads take this long from now on, at least.
+    /// From now on, reads take at least this long.
     pub fn delay(&self, time: Duration) {
         self.0.micros.store(time.as_micros() as u64, Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! The wire of a device under test: the soft device is handed frames by a call, a virtual device (`tests/vhca`) on its
-//! control line, the tty that `UVERBS_TEST_CONTROL` names.
+//! The wire of a device under test: the soft device gets frames by a call, a virtual device (`tests/vhca`) through its control line, the
+//! tty that `UVERBS_TEST_CONTROL` names.
 
 use std::panic::Location;
 
@@ -7,20 +7,19 @@ use uverbs::SoftDevice;
 
 use super::{Control, Raw, Target, has_infiniband, on_every_device, skip_at};
 
-/// Whether the machine is switched off after this, without a shutdown, so that its kernel may be left with what it cannot
-/// get rid of.
+/// Whether the machine will be switched off without a shutdown, so that its kernel may be left with objects that it cannot release.
 pub fn is_switched_off_afterwards() -> bool {
     std::env::var_os("UVERBS_TEST_SWITCHED_OFF").is_some()
 }
 
-/// Where frames come from.
+/// The source of frames.
 pub enum Wire<'a> {
     Soft(&'a SoftDevice),
     Line(&'a Control),
 }
 
 impl Wire<'_> {
-    /// A frame arrives, without check sequence. It has gone all the way when this returns.
+    /// A frame arrives, without check sequence. It was processed completely when this returns.
     pub fn inject(&self, frame: &[u8]) {
         match self {
             Self::Soft(soft) => soft.inject(frame),
@@ -28,7 +27,7 @@ impl Wire<'_> {
         }
     }
 
-    /// Frames that are sent come back, as by a plug; those of the soft device always do.
+    /// Sent frames return, as with a loopback plug; on the soft device they always do.
     pub fn plug(&self) {
         if let Self::Line(line) = self {
             line.ask("loop on");
@@ -37,15 +36,14 @@ impl Wire<'_> {
 }
 
 impl Target {
-    /// Its wire, if frames can be made to arrive.
+    /// The wire, if a test can send frames to the device.
     pub fn wire(&self) -> Option<Wire<'_>> {
         let soft = self.soft.as_ref().map(Wire::Soft);
         soft.or_else(|| self.control.as_ref().map(Wire::Line))
     }
 }
 
-/// Runs a behaviour on every device that frames can be made to arrive at; says which are none. It is given the wire and
-/// a queue pair.
+/// Runs a behaviour on every device to which a test can send frames, with the wire and a queue pair; reports the others as skipped.
 #[track_caller]
 pub fn on_every_wire(behaviour: impl Fn(&Target, &Wire<'_>, Raw)) {
     let at = Location::caller();

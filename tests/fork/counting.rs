@@ -1,5 +1,4 @@
-//! Counters, and what reads them. A read of a child beside the parent's first bind or last unbind is one that the kernel does not
-//! survive.
+//! Counters, and their readers. A read in a child during the parent's first bind or last unbind would crash the kernel.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A snapshot says that it is another process's.
+/// A snapshot reports that it belongs to another process.
 fn snapshot_says(snapshot: &Snapshot) {
     gone(snapshot.read_cached::<2>(HOUR));
     gone(snapshot.read_cached::<2>(Duration::ZERO));
@@ -66,7 +65,7 @@ pub(crate) fn counters() {
                 assert!(!sampler.remove(&snapshot) && sampler.is_empty());
                 assert_eq!((thread.report(), thread.remove(&snapshot)), (SamplerReport::default(), false));
                 thread.add(&snapshot);
-                // Also when the child has a device of its own.
+                // Also if the child has opened the device itself.
                 let own = own(target);
                 says(&mut reader);
                 assert_eq!(reader.values().len(), 2);
@@ -160,7 +159,7 @@ pub(crate) fn pools() {
     });
 }
 
-/// Seconds of it. Where a child's reads reach the kernel it oopses after some hundred rounds.
+/// Its duration in seconds. If a child's reads reached the kernel, it would crash after some hundred rounds.
 const RACE: u64 = 5;
 
 pub(crate) fn reads_in_a_loop() {

@@ -1,4 +1,4 @@
-//! A device that was opened before the fork, and of which nothing was made: daemon(3) between opening and the rest.
+//! A device that was opened before the fork and with which nothing was created, as by a program that calls daemon(3) after opening.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use uverbs::{AccessFlags, Context};
 
 use super::*;
 
-/// Whatever may be asked.
+/// Every query.
 fn ask(context: &Context) {
     context.query_device().unwrap();
     context.query_port(1).unwrap();
@@ -15,7 +15,7 @@ fn ask(context: &Context) {
     context.next_event().unwrap();
 }
 
-/// Every device of the kernel's; a soft one is the memory of its process.
+/// Runs on every device of the kernel; a soft one is memory of its process.
 fn on_every_device_of_the_kernel(behaviour: impl Fn(&Target)) {
     on_every_device(|target| match &target.soft {
         None => behaviour(target),
@@ -55,7 +55,7 @@ fn hear(stream: &mut UnixStream) {
 
 pub(crate) fn first_user() {
     on_every_device_of_the_kernel(|target| {
-        // The parent may go on asking, and finds the device taken when it wants more.
+        // The parent may continue to query it, and cannot create anything with it.
         let context = target.open();
         ask(&context);
         if let Some(child) = split() {
@@ -89,7 +89,7 @@ pub(crate) fn first_user() {
         tell(&mut here);
         wait_for(child);
         work(&context);
-        // A device with a watcher, which may have locks, is nobody else's.
+        // A device with a watcher, which may have locks, belongs to the process that opened it.
         let context = target.device.open_with(uverbs::transport::Fault::new(0, EIO)).unwrap();
         if let Some(child) = split() {
             return wait_for(child);
@@ -105,7 +105,7 @@ pub(crate) fn domain() {
     on_every_device_of_the_kernel(|target| {
         let context = target.open();
         let pd = context.alloc_pd().unwrap();
-        // A child that drops its copy destroys nothing, and takes nothing.
+        // A child that drops its copy destroys nothing, and does not become the owner.
         if let Some(child) = split() {
             wait_for(child);
         } else {
@@ -114,7 +114,7 @@ pub(crate) fn domain() {
                 ask(&context);
             });
         }
-        // The next one goes on with it.
+        // The next one continues with it.
         if let Some(child) = split() {
             wait_for(child);
         } else {
@@ -134,7 +134,7 @@ pub(crate) fn grandchild() {
     on_every_device_of_the_kernel(|target| {
         let untouched = target.open();
         let parents = target.open();
-        // Not every device announces completions of a queue without one.
+        // Not every device can announce completions of a queue without a channel.
         let announcing = |context: &Context| {
             let channel = context.create_comp_channel().unwrap();
             context.cq(4).channel(&channel).create().unwrap()

@@ -10,7 +10,7 @@ use uverbs::{CompletionCounter, Counted, FlowRule, Sampler, WaitObject, WaitSet}
 
 use super::*;
 
-/// Holds a command of one kind until it is told to let go.
+/// Holds commands of one kind until they are released.
 #[derive(Clone, Debug, Default)]
 struct Gate(Arc<(Mutex<Held>, Condvar)>);
 
@@ -44,7 +44,7 @@ impl Watcher for Gate {
     }
 }
 
-/// The clock is measured with the first snapshot of a process, so this is the first test of its process. It takes some ms.
+/// The first snapshot of a process calibrates the clock, so this is the first test of its process. It takes some ms.
 pub(crate) fn measured_clock() {
     let snapshot = || {
         let raw = Raw::new(&uverbs::SoftDevice::default().open().unwrap());
@@ -137,7 +137,7 @@ pub(crate) fn refresh() {
     });
 }
 
-/// Does something again and again.
+/// Calls a function repeatedly.
 fn until<'a>(ended: &'a AtomicBool, what: impl Fn() + Send + 'a) -> impl FnOnce() + Send + 'a {
     move || {
         while !ended.load(Ordering::Relaxed) {
@@ -146,7 +146,7 @@ fn until<'a>(ended: &'a AtomicBool, what: impl Fn() + Send + 'a) -> impl FnOnce(
     }
 }
 
-/// How often it is forked while threads are busy.
+/// Number of forks while threads are busy.
 const FORKS: usize = 100;
 
 pub(crate) fn everything() {

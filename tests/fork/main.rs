@@ -1,9 +1,9 @@
-//! A process that opened a device forks: what the child may do, and what becomes of the parent's objects.
+//! A process that opened a device forks: what the child may do, and the state of the parent's objects.
 //!
 //! # Safety
-//! This test has no harness, so that a process has the threads that it starts itself. A child of `fork` may do what needs
-//! no lock of a thread that it does not have: of this crate's that is what is tested here; that of the allocator, the C library
-//! gives back in a child (fork(2) of glibc); and a child that hangs is ended by SIGALRM, and the test has failed.
+//! This test has no harness, so that a process has only the threads that it starts itself. A child of `fork` may do what needs no lock
+//! held by a thread that does not exist in it: for this crate, that is what is tested here; the C library releases the allocator's locks
+//! in a child (fork(2) of glibc); and a child that hangs is ended by SIGALRM, and the test has failed.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 use uverbs::ErrorKind;
 
-/// Each a behaviour, on every device that it concerns.
+/// The behaviours, each on every device that it concerns.
 const TESTS: &[(&str, fn())] = &[
     ("a_child_may_measure_the_clock_that_a_thread_measures", locks::measured_clock),
     ("a_child_is_refused_everything_of_connected_queue_pairs", objects::connected),
@@ -46,14 +46,14 @@ const TESTS: &[(&str, fn())] = &[
 ];
 
 fn main() {
-    // As other tests: a part of the names may be given.
+    // As for other tests, a part of the names may be given.
     let wanted: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let (mut passed, mut failed) = (0, 0);
     for (name, test) in TESTS {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }
-        // The line is whole before a child can have a copy of it.
+        // The line is printed completely before a child can have a copy of it.
         println!("test {name} ...");
         match catch_unwind(test) {
             Ok(()) => passed += 1,
@@ -68,7 +68,7 @@ fn main() {
     std::process::exit(if failed == 0 { 0 } else { 101 });
 }
 
-/// Forks. The child in the parent; none in the child, which goes on with [`in_the_child`].
+/// Forks. Returns the child in the parent, and `None` in the child, which continues with [`in_the_child`].
 fn split() -> Option<Pid> {
     // SAFETY: see the begin of this file.
     match unsafe { fork() }.expect("fork") {
@@ -77,22 +77,21 @@ fn split() -> Option<Pid> {
     }
 }
 
-/// The completions of a queue, where they lie.
+/// The completions of a queue, read in the ring.
 #[cfg(feature = "raw")]
 fn in_place(cq: &uverbs::CompletionQueue) -> Option<uverbs::raw::InPlace> {
     // SAFETY: in the middle of a poll no test takes completions in another way; what a child asks for is refused.
     unsafe { cq.in_place() }
 }
 
-/// Seconds that a child has.
+/// Maximum time of a child in seconds.
 const LIMIT: u32 = 60;
 
 fn in_the_child(what: impl FnOnce()) -> ! {
     nix::unistd::alarm::set(LIMIT);
     let done = catch_unwind(AssertUnwindSafe(what));
-    // Not `std::process::exit`: it takes a lock of the standard library, which a thread that began or ended at the fork may have
-    // held (rt::cleanup, stack_overflow::drop_handler; Rust 1.95).
-    // SAFETY: it ends the process, and runs nothing of it before.
+    // Not `std::process::exit`: it takes a lock of the standard library, which a thread that began or ended at the fork may have held
+    // (rt::cleanup, stack_overflow::drop_handler; Rust 1.95). SAFETY: it ends the process, and runs none of its code before.
     unsafe { nix::libc::_exit(i32::from(done.is_err())) }
 }
 
@@ -102,13 +101,13 @@ fn wait_for(child: Pid) {
     assert_eq!(waitpid(child, None).expect("wait"), WaitStatus::Exited(child, 0));
 }
 
-/// It is the other process's.
+/// Checks that the object belongs to the other process.
 #[track_caller]
 fn gone<T>(result: uverbs::Result<T>) {
     refuses(result.map(drop), ErrorKind::Disassociated, EIO, "open or create it again");
 }
 
-/// A device of the child's own, on which everything works.
+/// A device that the child opens itself, on which everything works.
 fn own(target: &Target) -> uverbs::Context {
     let soft = target.soft.as_ref().map(|_| uverbs::SoftDevice::default().device());
     let context = soft.as_ref().unwrap_or(&target.device).open().expect("a device of its own");

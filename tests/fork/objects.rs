@@ -1,4 +1,4 @@
-//! Objects, requests, completions and events: refused in a child, and the parent's are as they were.
+//! Objects, requests, completions and events: refused in a child, and those of the parent are unchanged.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(crate) fn connected() {
             wait_for(child);
         } else {
             in_the_child(|| {
-                // The context, and what is made of it.
+                // The context, and objects that are created from it.
                 gone(context.alloc_pd());
                 gone(context.create_cq(4));
                 gone(context.create_comp_channel());
@@ -84,7 +84,7 @@ pub(crate) fn connected() {
                 assert_eq!(two.cq.progress(), 0);
                 gone(channel.next_event());
                 gone(channel.wait(NOW));
-                // Each is destroyed in silence, and nothing is.
+                // Each destroy returns success, and destroys nothing.
                 one.qp.destroy().map_err(|(_, error)| error).unwrap();
                 membership.leave().map_err(|(_, error)| error).unwrap();
                 ud.destroy().map_err(|(_, error)| error).unwrap();
@@ -92,7 +92,7 @@ pub(crate) fn connected() {
                 srq.destroy().map_err(|(_, error)| error).unwrap();
                 flushed.destroy().map_err(|(_, error)| error).unwrap();
                 drop((one.memory, one.pd, two, ah, announced, cq, channel));
-                // A device that is opened here is the child's own, and the parent's stays the parent's.
+                // A device that is opened here belongs to the child, and the parent's still belongs to the parent.
                 let own = own(target);
                 gone(context.alloc_pd());
                 drop((own, context));
@@ -144,7 +144,7 @@ pub(crate) fn extended() {
                 gone(there.to_error());
                 gone(there.endpoint(&options, 1));
                 queue.nothing();
-                // Each is destroyed in silence, and nothing is.
+                // Each destroy returns success, and destroys nothing.
                 there.destroy().map_err(|(_, error)| error).unwrap();
                 here.qp.destroy().map_err(|(_, error)| error).unwrap();
                 queue.srq.destroy().map_err(|(_, error)| error).unwrap();
@@ -187,7 +187,7 @@ pub(crate) fn completion_counters() {
             in_the_child(|| {
                 assert_eq!((file.read(), file.read_err()), (3, 0), "what it had");
                 for counter in [&file, &pair, &in_set, &one.1] {
-                    // The copy, of which nobody is told.
+                    // The copy, which notifies no waiter.
                     counter.set(8).unwrap();
                     counter.add(1).unwrap();
                     assert_eq!(counter.read(), 9);
@@ -208,7 +208,7 @@ pub(crate) fn completion_counters() {
         }
 
         drop(wait);
-        // The parent's thread was not told to end, and does.
+        // The parent's thread was not told to end, and ends now.
         progress.stop().unwrap();
         assert!(file.wait(4, NOW).is_err(), "nobody has added");
         file.add(1).unwrap();

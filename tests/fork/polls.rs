@@ -1,4 +1,4 @@
-//! Completions that are read where they lie, and a process that forks in the middle of a poll.
+//! Completions that are read in the ring, and a process that forks in the middle of a poll.
 
 use std::mem::offset_of;
 
@@ -27,10 +27,10 @@ pub(crate) fn in_the_middle() {
             wait_for(child);
         } else {
             in_the_child(|| {
-                // What the parent is at.
+                // The parent's current completion.
                 assert!(poll.is_closed() && !two.cq.is_here());
                 assert!(!poll.advance() && !poll.end());
-                // A poll of the child's own.
+                // A poll of the child.
                 let mut poll = in_place(&two.cq).unwrap();
                 assert!(poll.is_closed() && !poll.begin() && !poll.advance() && !poll.end());
                 assert_eq!(wr_id(&poll), 0);
@@ -39,7 +39,7 @@ pub(crate) fn in_the_middle() {
         assert!(poll.end() && !poll.end() && !poll.advance());
         assert_eq!((wr_id(&poll), two.completion().wr_id), (0, 3), "the child has taken none");
 
-        // The way is closed as soon as completions are counted.
+        // The short path is closed as soon as completions are counted.
         let counter = CompletionCounter::new(WaitObject::None).unwrap();
         let mut counted = two.pd.rc(&two.cq).create().unwrap();
         counted.bind_counter(&counter, Counted::RECEIVE).unwrap();

@@ -1,4 +1,4 @@
-//! Readers of a device's counters, in the process that made them and in its child.
+//! Readers of a device's counters, in the process that created them and in its child.
 
 use super::*;
 
@@ -22,7 +22,7 @@ pub(crate) fn readers() {
                 }
             })
         };
-        // At the same time: neither takes the other's answers.
+        // At the same time: neither process takes the other's answers.
         for _ in 0..100 {
             assert_eq!(statistics.read().unwrap().len(), count);
             resources.summary().unwrap();

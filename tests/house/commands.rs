@@ -1,6 +1,6 @@
-//! Each command that a page shows names programs, lanes, tests and options that exist, and is run by a test or has a reason why not.
+//! Checks that each command on a page names existing programs, lanes, tests and options, and is run by a test or has a reason why not.
 //!
-//! `cargo test --test house commands -- --nocapture` prints each command with what runs it.
+//! `cargo test --test house commands -- --nocapture` prints each command with the test that runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,19 +11,19 @@ use super::root;
 #[path = "../common/pages.rs"]
 mod pages;
 
-/// What is done with a command.
+/// How a command is tested.
 #[derive(Clone, Copy, Debug)]
 enum Tried {
-    /// A test or a lane does the same: this file, which has this text.
+    /// A test or a lane does the same: this file, which contains this text.
     By(&'static str, &'static str),
-    /// Nothing runs it, for this reason.
+    /// No test runs it, for this reason.
     Not(&'static str),
 }
 use Tried::{By, Not};
 
 const PACKAGE: &str = "tests/vm/dropin-package.sh";
 
-/// The commands that neither a test takes from the page nor name a lane alone, by how they begin; `$` is the end of one.
+/// The commands that no test takes from the page and that do not only name a lane, by their beginnings; `$` is the end of a command.
 #[rustfmt::skip]
 const LIST: &[(&str, Tried)] = &[
     ("cargo build --workspace --features cli", By(".ci/run", "cargo test --workspace --features cli")),
@@ -86,7 +86,7 @@ const LIST: &[(&str, Tried)] = &[
     ("qemu-system-x86_64", By("tests/vm/mlx5.py", "vfio-user-pci")),
 ];
 
-/// The longest row that fits a command.
+/// The longest row that matches a command.
 fn row(command: &str) -> Option<usize> {
     let fits = |begin: &str| match begin.strip_suffix('$') {
         Some(all) => command == all,
@@ -201,7 +201,7 @@ impl Known {
                         wrong.push(format!("{} {} of `{command}`", pair[0], pair[1]));
                     }
                 }
-                // A part of a test's name, behind the name of a file.
+                // A part of a test's name, after the name of a file.
                 let module = arguments.iter().find_map(|word| word.split_once("::"));
                 let tests: Vec<_> = arguments.windows(2).filter(|pair| pair[0] == "--test").collect();
                 if let (Some((module, name)), [test]) = (module, tests.as_slice())

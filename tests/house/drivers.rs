@@ -1,11 +1,11 @@
-//! Which code may name a driver.
+//! Checks which code names a driver.
 
 use std::collections::BTreeSet;
 
 use super::{assert_none, sources};
 
-/// Where drivers are named: their own folder, discovery, which knows their numbers, the device that has rxe's rings and mlx5's payload,
-/// and what mlx5 and efa alone offer, with the root that declares it and the program that shows it.
+/// The places that may name drivers: their own directories; discovery, which knows their numbers; the device that has rxe's rings and
+/// mlx5's payload; the modules with what only mlx5 and efa offer, the root that declares them, and the program that shows it.
 const DRIVERS: &[&str] = &[
     "src/driver/",
     "src/device/mod.rs",
@@ -15,12 +15,12 @@ const DRIVERS: &[&str] = &[
     "src/mlx5/",
     "src/efa/",
     "src/lib.rs",
-    // What is printed, and measured, for people.
+    // Output for people, and measurements.
     "src/bin/uverbs/info/",
     "src/bin/uverbs/bench/",
-    // Counters in rows, where the device has them.
+    // Counters in rows, for devices that have them.
     "src/bin/uverbs/rules/rig.rs",
-    // Names for a linker, in the form of a table, and what the libraries of drivers offer in C.
+    // Names for a linker, in a table, and the C interfaces of drivers' libraries.
     "uverbs-c/src/export/archive.rs",
     "uverbs-c/src/export/providers.rs",
     "uverbs-c/src/providers/",
@@ -28,7 +28,7 @@ const DRIVERS: &[&str] = &[
     "uverbs-c/efa/",
 ];
 
-/// Where drivers are asked, and the plans and queues of whichever driver.
+/// The methods of drivers, and the plans and queues of all drivers.
 const QUESTIONS: &[&str] = &[
     "src/driver/flow.rs",
     "src/driver/mod.rs",
@@ -37,10 +37,10 @@ const QUESTIONS: &[&str] = &[
     "src/driver/queues.rs",
 ];
 
-/// Files that pass requests about in the layout of one driver's rings.
+/// Files that pass on requests in the layout of one driver's rings.
 const REQUESTS: &[&str] = &["src/kernel/command/doorbell.rs"];
 
-/// A text without comments, and without what stands in quotes.
+/// A text without comments and without quoted text.
 fn bare_code(text: &str) -> String {
     let (mut code, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(['/', '"', '\'']) {
@@ -65,7 +65,7 @@ fn bare_code(text: &str) -> String {
             });
             end.map(|end| end + 2)
         } else if first == "'" && tail.starts_with('\\') {
-            // What is escaped may be the quote itself.
+            // The escaped character may be the quote itself.
             tail.char_indices().skip(2).find(|(_, c)| *c == '\'').map(|(end, _)| end + 2)
         } else if first == "'" && tail.chars().nth(1) == Some('\'') {
             tail.char_indices().nth(2).map(|(end, _)| end + 1)
@@ -81,7 +81,7 @@ fn bare_code(text: &str) -> String {
     code + rest
 }
 
-/// The words of which names are made: `Mlx5Plan` and `plan_mlx5` have `mlx5`.
+/// The words of which names consist: `Mlx5Plan` and `plan_mlx5` contain `mlx5`.
 fn name_parts(line: &str) -> impl Iterator<Item = String> {
     line.split(|c: char| !c.is_alphanumeric()).flat_map(|word| {
         let is_upper = word.chars().all(|c| !c.is_lowercase());
@@ -119,7 +119,8 @@ fn drivers_are_named_where_they_are_at_home() {
     assert_eq!(requests, listed, "files with requests of one driver");
 }
 
-/// What takes one variant of an enum and says nothing of the others: a rest, `matches!`, `if let Self::A`, `let Sends::A`, `== Self::A`.
+/// Code that handles one variant of an enum and ignores the others: a rest pattern, `matches!`, `if let Self::A`, `let Sends::A`, `==
+/// Self::A`.
 fn leaves_out_variants(line: &str) -> bool {
     let names_variant = |pattern: &str| {
         let path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
@@ -130,7 +131,7 @@ fn leaves_out_variants(line: &str) -> bool {
         || line.match_indices("let ").any(|(at, found)| names_variant(&line[at + found.len()..]))
 }
 
-/// A driver that is added must not compile before it has answered: no match on drivers, on plans, or on queues has a rest.
+/// A new driver must not compile before it answers every question: no match on drivers, on plans, or on queues has a rest pattern.
 #[test]
 fn each_driver_answers_each_question() {
     let mut found = Vec::new();
@@ -142,7 +143,7 @@ fn each_driver_answers_each_question() {
         let lines = lines.lines().filter(|line| leaves_out_variants(line));
         found.extend(lines.map(|line| line.trim().to_owned()));
     }
-    // Numbers of drivers that nobody knows.
+    // Numbers of unknown drivers.
     assert_eq!(found, ["_ => Self::Other,"]);
 }
 

@@ -1,12 +1,12 @@
-//! Which module may use which.
+//! Checks which module uses which.
 
 use super::{assert_none, code, sources};
 
-/// What each room may use of the others. A new arrow is a decision: see the architecture page.
+/// The modules that each top-level module may use. A new one is a decision: see the architecture page.
 const ROOMS: &[(&str, &[&str])] = &[
     ("kernel", &[]),
     ("driver", &["kernel"]),
-    // A device like the kernel's: it answers commands and knows nothing of the objects that send them.
+    // A device like the kernel's: it answers commands and does not know the objects that send them.
     ("soft", &["kernel", "driver::ring"]),
     ("device", &["kernel", "driver", "soft"]),
     ("completion_counter", &["kernel", "driver", "device"]),
@@ -16,18 +16,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("mlx5", &["kernel", "driver", "device", "verbs", "counters", "flow"]),
     ("efa", &["kernel", "driver", "device", "verbs"]),
     ("tokio", &["kernel", "device", "verbs", "counters"]),
-    // What bindings use of the rest, under names of their own.
+    // The parts that bindings use, under other names.
     ("raw", &["kernel", "driver", "device", "completion_counter", "verbs"]),
 ];
 
-/// The modules of a room that stand upon each other: each may use those before it, and all of them what the list does not name.
+/// Layers inside a top-level module: each may use those before it, and all of them may use modules that are not listed.
 const FLOORS: &[(&str, &[&str])] = &[
     ("kernel", &["error", "process", "event", "mapping", "command", "transport"]),
     ("device", &["context", "object"]),
     ("verbs", &["pd", "xrcd", "mr", "ah", "work", "cq", "srq", "wq", "progress", "qp", "mw"]),
 ];
 
-/// The path of the module in a file: `src/soft/call.rs` is `[soft, call]`.
+/// The module path of a file: `src/soft/call.rs` is `[soft, call]`.
 fn module(name: &str) -> Vec<&str> {
     let path = name.trim_start_matches("src/").trim_end_matches(".rs");
     path.split('/').filter(|part| *part != "mod").collect()
@@ -40,13 +40,13 @@ fn uses(line: &str) -> impl Iterator<Item = &str> {
         let path = &line[at + found.len()..];
         let part = |c: char| c.is_alphanumeric() || c == '_' || c == ':' || c == '{';
         let end = path.find(|c| !part(c)).unwrap_or(path.len());
-        // `$crate::` is a macro's; `pub(in crate::...)` is no use.
+        // `$crate::` belongs to a macro; `pub(in crate::...)` is not a use.
         (!matches!(before, Some('$')) && !line[..at].ends_with("in "))
             .then(|| path[..end].trim_end_matches(':'))
     })
 }
 
-/// On which floor of its room a module stands, if that has any.
+/// The layer of a module, if its top-level module has layers.
 fn floor(path: &[&str]) -> Option<usize> {
     let (_, floors) = FLOORS.iter().find(|(room, _)| *room == path[0])?;
     floors.iter().position(|floor| Some(floor) == path.get(1))
@@ -62,7 +62,7 @@ fn refused(from: &[&str], used: &str) -> Option<&'static str> {
         let is = |room: &&str| used == *room || used.starts_with(&format!("{room}::"));
         return (!allowed.iter().any(is)).then_some("the other room is above, or beside");
     }
-    // What is on no floor is beneath all of them.
+    // A module in no layer is below all of them.
     (floor(&path) > floor(from)).then_some("it stands above in the same room")
 }
 
@@ -80,7 +80,7 @@ fn modules_use_what_is_below_them() {
                     wrong.push(format!("{name}:{i}: crate::{used}: {why}"));
                 }
             }
-            // `use super::...` that reaches the root, or another floor, hides its arrow from the tables.
+            // `use super::...` that reaches the root, or another layer, would hide the use from the tables.
             let supers =
                 line.trim_start_matches("pub ").trim_start_matches("use ").matches("super::").count();
             let depth = path.len() - usize::from(floor(&path).is_some());

@@ -1,4 +1,4 @@
-//! What pages point at is there: files, headings, and paths of the repository, in pages and in comments.
+//! Checks that the targets of pages and comments exist: files, headings, and paths in the repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::root;
 
-/// The folders whose paths are written from the root.
+/// The directories whose paths are written from the root.
 const TOPS: [&str; 6] = ["src/", "tests/", "docs/", "benches/", "uverbs-abi/", "uverbs-c/"];
 
-/// The files with these endings, by their path from the root. What is built, hidden or not text is left out.
+/// The files with these endings, by their path from the root. Build output, hidden files and binary files are left out.
 fn files(endings: &[&str]) -> BTreeMap<String, String> {
     let (mut open, mut found) = (vec![root().to_owned()], BTreeMap::new());
     while let Some(directory) = open.pop() {
@@ -39,13 +39,13 @@ fn prose(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What stands between backticks, and what stands outside of them.
+/// The text between backticks, and the text outside of them.
 fn spans(line: &str) -> (Vec<&str>, String) {
     let parts: Vec<_> = line.split('`').collect();
     (parts.iter().skip(1).step_by(2).copied().collect(), parts.into_iter().step_by(2).collect())
 }
 
-/// The anchors of a page's headings, as hosts of repositories make them.
+/// The anchors of a page's headings, as repository hosts generate them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for heading in prose(page).filter(|line| line.starts_with('#')) {
@@ -71,7 +71,7 @@ fn plain(path: &Path) -> String {
     plain.display().to_string()
 }
 
-/// The links of a page that lead nowhere, and how many there are.
+/// The broken links of a page, and the number of all links.
 fn broken(name: &str, pages: &BTreeMap<String, String>) -> (usize, Vec<String>) {
     let (mut count, mut broken) = (0, Vec::new());
     for line in prose(&pages[name]) {
@@ -106,7 +106,7 @@ fn links_lead_to_files_and_headings() {
     assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
 }
 
-/// The part of a word that is a path; of one with a place for a name in it, the folder.
+/// The part of a word that is a path; if it contains a placeholder, the directory.
 fn path(word: &str) -> &str {
     let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     let end = word.find(|c| !is_path(c)).unwrap_or(word.len());
@@ -125,10 +125,10 @@ fn paths_that_pages_name_are_there() {
         for word in prose(&page).flat_map(|line| spans(line).0).flat_map(str::split_whitespace) {
             let path = path(word);
             let is_there = if TOPS.iter().any(|top| word.starts_with(top)) {
-                // The page of a crate names the crate's own files too.
+                // The page of a crate also names the crate's own files.
                 root().join(path).exists() || here.join(path).exists()
             } else if path.ends_with(".rs") && path == word {
-                // The pages on one part of the tree name its files by the end of their paths.
+                // Pages about a part of the tree name its files by the end of their paths.
                 here.join(path).exists() || sources.keys().any(|source| Path::new(source).ends_with(path))
             } else {
                 continue;

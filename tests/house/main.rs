@@ -1,5 +1,5 @@
-//! Rules of the source tree that no compiler checks: where `unsafe` may be, how long files are, what may not be
-//! left in them, and which module may use which.
+//! Rules of the source tree that the compiler does not check: where `unsafe` may be, the length of files, texts that must not occur, and
+//! which module may use which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ mod objects;
 mod porting;
 mod rooms;
 
-/// The only files with `unsafe` in them. Each has a row in `docs/internals/safety.md`.
+/// The only files that contain `unsafe`. Each has a row in `docs/internals/safety.md`.
 const UNSAFE: &[&str] = &[
     "src/counters/clock/mod.rs",
     "src/counters/clock/counter.rs",
@@ -43,7 +43,7 @@ const UNSAFE: &[&str] = &[
     "uverbs-c/src/export/mod.rs",
 ];
 
-/// Most lines of a file, and of one with tables of the ABI's numbers.
+/// Maximum number of lines of a file, and of one with tables of the ABI's numbers.
 const LINES: usize = 500;
 const TABLE_LINES: usize = 600;
 
@@ -148,7 +148,7 @@ fn limit(name: &str) -> usize {
 
 #[test]
 fn nothing_is_left_to_do() {
-    // In pieces, so that this file passes too.
+    // In pieces, so that this file does not contain the words.
     let words = [
         concat!("todo", "!"),
         concat!("unimpl", "emented!"),
@@ -167,7 +167,7 @@ fn nothing_is_left_to_do() {
     assert_none("left to do", &found);
 }
 
-/// What a test prints by a macro is shown only when it fails: skips go through `tests/common/skips.rs`.
+/// The output of macros in a test is shown only if the test fails, so skips use `tests/common/skips.rs`.
 #[test]
 fn what_is_skipped_is_said() {
     let said = concat!("println!(", "\"skip");
@@ -179,9 +179,9 @@ fn what_is_skipped_is_said() {
     assert_none("skipped where nobody sees it", &found);
 }
 
-/// The only files that name a transport or what it can do. Everything else goes through `Context`, by way of `door.rs`, which asks
-/// first whose the device is: a command of a child of `fork` beside its parent's can be one that the kernel does not survive.
-/// `open.rs` makes a context of a transport, and sends nothing; `identify.rs` asks a file that was opened just now.
+/// The only files that name a transport or its methods. Everything else uses `Context`, and therefore `door.rs`, which first checks which
+/// process owns the device: a command of a child of `fork` at the same time as one of its parent can crash the kernel. `open.rs` creates
+/// a context from a transport, and sends nothing; `identify.rs` queries a file that was just opened.
 const TRANSPORTS: &[&str] = &[
     "src/device/context/door.rs",
     "src/device/context/identify.rs",
@@ -209,7 +209,7 @@ fn one_file_sends_commands() {
     }
     assert_none("ways to a transport around the door", &wrong);
 
-    // In the door each way begins with the question, and there it is a field that no other file can see.
+    // In the door, each method begins with the check, and the transport is a field that no other file can access.
     let door = fs::read_to_string(root().join("src/device/context/door.rs")).expect("the door");
     assert!(door.contains("\n    transport: Box<dyn Transport>,\n"), "a private field");
     let asks = [
@@ -236,7 +236,7 @@ fn one_file_sends_commands() {
     );
     assert!(ways.iter().all(|(_, asked)| *asked), "a way without the question: {ways:?}");
 
-    // What another file does with a transport is to make the door of it.
+    // Another file uses a transport only to create its door.
     for name in ["src/device/context/mod.rs", "src/device/context/open.rs"] {
         let text = fs::read_to_string(root().join(name)).expect("a source");
         let sends = [".invoke(", ".read_counters(", ".ring(", ".request_event(", ".map("]
@@ -247,8 +247,8 @@ fn one_file_sends_commands() {
     }
 }
 
-/// The files with locks, or with what may be initialized by one thread while others wait. A child of `fork` that finds one held
-/// waits for ever: so each says in a comment, or by what it asks first, why that does not come (`docs/internals/safety.md`).
+/// The files with locks, or with data that one thread initialises while others wait. A child of `fork` that finds a lock held waits for
+/// ever. Each file therefore says in a comment, or shows by a check before the lock, why this cannot happen (`docs/internals/safety.md`).
 const LOCKS: &[&str] = &[
     "src/counters/clock/watch.rs",
     "src/completion_counter/hardware.rs",
@@ -307,10 +307,10 @@ fn the_abi_crate_uses_nothing_but_its_two_helpers() {
     assert_eq!(names, ["bitflags", "zerocopy"]);
 }
 
-/// Where packages come from is for the machine's own configuration to say: it may have a mirror.
+/// The machine's own configuration determines the source of packages: it may have a mirror.
 #[test]
 fn no_registry_is_named() {
-    // In pieces, so that this file passes too.
+    // In pieces, so that this file does not contain them.
     let hosts = [
         concat!("debian", ".org"),
         concat!("ubuntu", ".com"),
@@ -324,7 +324,7 @@ fn no_registry_is_named() {
     for path in all_files() {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         let name = path.strip_prefix(root()).expect("below the root").display();
-        // What the lock file names is cargo's, whatever mirror it is given.
+        // cargo writes the lock file with these names, whatever mirror is configured.
         if !name.to_string().ends_with("Cargo.lock") {
             let named = |line: &str| hosts.iter().any(|host| line.contains(host));
             let lines = text.lines().enumerate().filter(|(_, line)| named(line));
@@ -334,7 +334,7 @@ fn no_registry_is_named() {
     assert_none("hosts of registries", &found);
 }
 
-/// Every file of the project: what no `.gitignore` names and git does not keep for itself.
+/// Every file of the project, except those in a `.gitignore` and git's own.
 fn all_files() -> Vec<PathBuf> {
     let (mut open, mut files) = (vec![root().to_path_buf()], Vec::new());
     while let Some(directory) = open.pop() {

@@ -1,14 +1,14 @@
-//! What people read when something fails: each text of the library and the program once.
+//! The messages for users: each text of the library and the program.
 //!
-//! `cargo test --test house messages -- --nocapture` prints them, each with the file it is in.
+//! `cargo test --test house messages -- --nocapture` prints them, each with its file.
 
 use super::{assert_none, code, sources};
 
-/// Texts with at least two words in code that is not of tests, without those of attributes, assertions and panics.
+/// Texts of at least two words in code that does not belong to tests, without those of attributes, assertions and panics.
 fn messages() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (name, text) in sources(&["src"]) {
-        // What is served to Prometheus has help texts, which are sentences, as those of other exporters are.
+        // The help texts for Prometheus are sentences, as in other exporters.
         if name.contains("/tests") || name.ends_with("testing.rs") || name.contains("/export/") {
             continue;
         }
@@ -18,7 +18,7 @@ fn messages() -> Vec<(String, String)> {
             .filter(|line| {
                 !["#[", "assert", "debug_assert", "expect(", "panic!"].iter().any(|word| line.contains(word))
             });
-        // A text may go on in the next line, behind a backslash.
+        // A text may continue in the next line, after a backslash.
         let all: String = lines.map(|line| line.to_owned() + "\n").collect::<String>().replace("\\\n", "");
         found.extend(literals(&all).filter(|text| is_sentence(text)).map(|text| (text, name.clone())));
     }
@@ -41,7 +41,8 @@ fn is_sentence(text: &str) -> bool {
     text.split(' ').filter(|word| is_word(word)).count() >= 3
 }
 
-/// The style of all of them: an error ends up behind `OPERATION: KIND (ERRNO): `, so it begins with a small letter and has no full stop.
+/// The style of all messages: an error is printed after `OPERATION: KIND (ERRNO): `, so it begins with a small letter and has no full
+/// stop.
 #[test]
 fn messages_are_of_one_style() {
     let all = messages();

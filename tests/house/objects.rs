@@ -1,10 +1,10 @@
-//! Every kind of object can be destroyed by its owner.
+//! Checks that the owner of every kind of object can destroy it.
 
 use std::fs;
 
 use super::root;
 
-/// The kinds whose `destroy` `tests/soft/objects.rs` names: a new one has to be added there, and here.
+/// The kinds whose `destroy` `tests/soft/objects.rs` names. A new kind must be added there and here.
 const KINDS: &[&str] = &[
     "Pd",
     "Mr",
@@ -18,7 +18,7 @@ const KINDS: &[&str] = &[
     "Ah",
     "Flow",
     "Counters",
-    // Objects of mlx5: a matcher goes with its `PoolFlow`, a row of counters with its `CounterPool`.
+    // Objects of mlx5: a matcher is destroyed with its `PoolFlow`, a row of counters with its `CounterPool`.
     "OfDriver(&'static str, u16, u16)",
     "CompletionCounter",
 ];

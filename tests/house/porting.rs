@@ -1,5 +1,5 @@
-//! The porting guide is true to the crate: its table has every name of libibverbs that the documentation of an item gives
-//! (`doc(alias)`), beside just these items, and misses none that libibverbs has.
+//! Checks the porting guide against the crate: its table contains every libibverbs name in the documentation of an item (`doc(alias)`),
+//! with exactly these items, and no name of libibverbs is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -40,18 +40,18 @@ fn sources() -> Vec<String> {
     texts
 }
 
-/// The word that a text begins with.
+/// The first word of a text.
 fn word(text: &str) -> &str {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.split(|c| !is_part(c)).next().unwrap_or_default()
 }
 
-/// What follows one of these keywords.
+/// The word after one of these keywords.
 fn after<'a>(line: &'a str, keywords: &[&str]) -> Option<&'a str> {
     keywords.iter().find_map(|keyword| line.strip_prefix("pub ")?.strip_prefix(keyword)).map(word)
 }
 
-/// The type that an `impl` is for.
+/// The type of an `impl`.
 fn implemented(line: &str) -> Option<&str> {
     let mut rest = line.strip_prefix("impl")?;
     if rest.starts_with('<') {
@@ -65,7 +65,7 @@ fn implemented(line: &str) -> Option<&str> {
     Some(word(rest.trim_start()))
 }
 
-/// What the item on a line is called: a type, or a type and its method, field or variant.
+/// The name of the item on a line: a type, or a type and its method, field or variant.
 fn item(lines: &[&str], at: usize) -> String {
     const TYPES: [&str; 3] = ["struct ", "enum ", "trait "];
     let line = lines[at].trim_start();
@@ -78,14 +78,14 @@ fn item(lines: &[&str], at: usize) -> String {
     }
     let name = after(line, &["fn ", "const fn "]);
     let name = name.unwrap_or_else(|| word(line.trim_start_matches("pub ")));
-    // What a macro makes has no name around it.
+    // Items that a macro defines have no surrounding name.
     match outer.and_then(|outer| implemented(outer).or_else(|| after(outer, &TYPES))) {
         Some(outer) => format!("{outer}::{name}"),
         None => name.to_owned(),
     }
 }
 
-/// Items by the names that their documentation gives them.
+/// Items by the aliases in their documentation.
 fn aliases() -> BTreeMap<String, BTreeSet<String>> {
     let mut aliases: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for text in sources() {
@@ -107,7 +107,7 @@ fn is_libibverbs(name: &str) -> bool {
     name.starts_with("ibv_") || name.starts_with("mlx5dv_")
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -118,7 +118,7 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
     rows.map(|row| row.split('|').skip(1).collect()).collect()
 }
 
-/// Both parts of the table: with counterpart and without.
+/// Both parts of the table: with a counterpart and without.
 fn parts(table: &str) -> (&str, &str) {
     let (calls, _) = table.split_once("## Fields and flags").expect("the part of fields and flags");
     calls.split_once("## Without counterpart").expect("the part without counterpart")
@@ -152,13 +152,13 @@ fn no_name_of_libibverbs_is_missing() {
     let both: Vec<_> = with.intersection(&without).collect();
     assert!(both.is_empty(), "with and without counterpart: {both:?}");
 
-    // What libibverbs exports, but for what only its drivers call.
+    // The names that libibverbs exports, except those that only its drivers call.
     let list = read("uverbs-c/tests/releases.list");
     let exported = list.lines().filter(|line| !line.starts_with("IBVERBS_PRIVATE"));
     let mut names: BTreeSet<_> =
         exported.filter_map(|line| line.split(' ').nth(1)).map(str::to_owned).collect();
     assert!(names.len() > 90, "the list is read");
-    // What its header has inline.
+    // The inline functions of its header.
     match fs::read_to_string("/usr/include/infiniband/verbs.h") {
         Ok(header) => {
             let calls = header.match_indices("ibv_").map(|(at, _)| (at, word(&header[at..])));
@@ -201,8 +201,8 @@ fn every_name_of_the_manual_pages_has_a_row() {
     assert!(missing.is_empty(), "without a row: {missing:?}");
 }
 
-/// Names of libibverbs and libfabric that users search for, besides those of the manual pages: a search of the documentation must find
-/// an item for each.
+/// Names of libibverbs and libfabric that users search for, in addition to those of the manual pages: a search of the documentation must
+/// find an item for each.
 const SEARCHED: &[&str] = &[
     "ibv_get_device_list",
     "ibv_open_device",
@@ -248,7 +248,7 @@ const SEARCHED: &[&str] = &[
     "perfquery",
 ];
 
-/// Names of the manual pages that no item has, since nothing here is like them.
+/// Names of the manual pages that no item has, because nothing here corresponds to them.
 const NOT_SEARCHED: &[&str] = &["fid_domain"];
 
 #[test]

@@ -1,18 +1,19 @@
-//! The architecture page shows the house as it is.
+//! Checks that the tree on the architecture page shows the actual directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::root;
 
-/// A room as the page shows it: names that it holds. What is only mentioned beside a name counts as shown.
+/// The directories of the page, each with its names. A name in the text beside another name counts as shown.
 type Rooms = BTreeMap<String, BTreeSet<String>>;
 
 fn is_name(word: &str) -> bool {
     word.ends_with(".rs") || word.ends_with('/')
 }
 
-/// The tree of the page: lines of names, two spaces or more, and a text that may go on in the next line. Two spaces more are one floor down.
+/// The tree of the page: lines of names, two or more spaces, and a text that may continue in the next line. Two more spaces of
+/// indentation are one level down.
 fn rooms(tree: &str) -> Rooms {
     let (mut rooms, mut path) = (Rooms::new(), Vec::<String>::new());
     for line in tree.lines().filter(|line| !line.trim().is_empty()) {
@@ -27,7 +28,7 @@ fn rooms(tree: &str) -> Rooms {
             rooms.entry(above).or_default().extend(names.iter().map(|name| (*name).to_owned()));
             path.push((*last).to_owned());
         }
-        // A file is a room without rooms: what its text names stands beside it.
+        // A file contains nothing: the names in its text are files beside it.
         let here: String = path.iter().filter(|name| name.ends_with('/')).map(String::as_str).collect();
         let said = said.split([' ', ',', ';', ':', '(', ')']).filter(|word| is_name(word));
         rooms.entry(here).or_default().extend(said.map(str::to_owned));
@@ -45,7 +46,7 @@ fn the_architecture_page_shows_each_room() {
             assert!(places.iter().any(|place| root().join(place).exists()), "there is no {name} in {room}");
         }
     }
-    // Of `src/`, and of its rooms that are shown from inside, nothing is left out.
+    // Of `src/`, and of its directories whose contents are shown, nothing is left out.
     let from_inside = rooms.iter().filter(|(room, names)| room.starts_with("src/") && names.len() > 3);
     let mut count = 0;
     for (room, names) in from_inside {

@@ -1,8 +1,8 @@
-//! The bytes that go to the kernel are those that libibverbs sends.
+//! The bytes that are sent to the kernel are the same as libibverbs' bytes.
 //!
-//! `golden/captures.txt` holds what libibverbs 65.0 with its mlx5 provider sent in each scenario; here the
-//! same calls are made with this crate, recorded on their way to the soft device, and compared. Free are the
-//! driver id, handles and addresses, the order of points, and the two forms that [`normal`] brings together.
+//! `golden/captures.txt` contains what libibverbs 65.0 with its mlx5 provider sent in each scenario. Here the same calls are made with
+//! this crate, recorded on their way to the soft device, and compared. The driver id, handles and addresses, the order of points, and the
+//! two forms that [`normal`] unifies may differ.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ fn line(command: &Command<'_>) -> String {
     for (index, attr) in command.attrs().enumerate() {
         assert_eq!((attr.elem_id, attr.reserved), (0, 0));
         write!(line, " {:x}:{}:{}", attr.attr_id, attr.len, attr.flags).unwrap();
-        // A new handle is the first attribute of CREATE; like an output it has no data to compare.
+        // A new handle is the first attribute of CREATE; like an output, it has no data to compare.
         let new_handle = header.method_id == 0 && header.object_id == 15;
         if command.output_bytes(index).is_none() && !new_handle {
             let inline = attr.data.to_le_bytes();
@@ -61,8 +61,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Brings a line to one form: points sorted, and a CREATE_FLOW request's specs in the kernel's full layout
-/// (libibverbs sends a short IPv4 spec) and without value bits outside the mask (mlx5 refuses those).
+/// Converts a line to one form: points sorted, and the specs of a CREATE_FLOW request in the kernel's full layout (libibverbs sends a
+/// short IPv4 spec) and without value bits outside the mask (mlx5 refuses those).
 fn normal(line: &str) -> String {
     let fields = line.split(' ').map(|field| {
         if let Some(points) = field.strip_prefix("points=") {
@@ -78,7 +78,7 @@ fn normal(line: &str) -> String {
     fields.collect::<Vec<_>>().join(" ")
 }
 
-/// The request alone, with its own idea of its length checked and left out.
+/// The request alone. Its own length field is checked and left out.
 fn request_of(hex: &str) -> String {
     let number = |at: usize| usize::from(u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap());
     let (head, mut specs) = hex.split_at(48);
@@ -103,7 +103,7 @@ fn request_of(hex: &str) -> String {
     request
 }
 
-/// Whether `ours` is `theirs` with every letter that is no hexadecimal digit standing for any digit.
+/// Whether `ours` equals `theirs`, where every letter that is not a hexadecimal digit stands for any digit.
 fn same(theirs: &str, ours: &str) -> bool {
     let any = |c: char| matches!(c, 'q' | 'k' | 'w') || c == 'p';
     theirs.len() == ours.len()
@@ -153,7 +153,7 @@ fn ipv6() -> Ipv6 {
         .hop_limit_masked(63, 0xf1)
 }
 
-/// Everything a scenario works with, and what it sent so far.
+/// The objects of a scenario, and what it sent so far.
 struct Run {
     raw: Raw,
     lines: Arc<Mutex<Vec<String>>>,
@@ -172,7 +172,7 @@ impl Run {
         packets_and_bytes(&self.raw.context)
     }
 
-    /// Flow, one read if it counts, and the end of both.
+    /// A flow, one read if it counts, and the destruction of both.
     fn life(&self, rule: FlowRule, counters: Option<Counters>) {
         let flow = self.raw.qp.create_flow(&rule);
         drop(rule);
@@ -184,7 +184,7 @@ impl Run {
     }
 }
 
-/// The calls of a scenario; false for a scenario that is not here.
+/// Makes the calls of a scenario. False if the scenario does not exist here.
 fn play(run: &Run, scenario: &str) -> bool {
     let normal = || FlowRule::normal(1);
     let qp = &run.raw.qp;
@@ -195,7 +195,7 @@ fn play(run: &Run, scenario: &str) -> bool {
     match scenario {
         "manpage" => {
             let counters = run.counters();
-            // The example sets the mask of the source address too.
+            // The example also sets the mask of the source address.
             let rule = normal().eth(Eth::any().dst(MAC1).src([0; 6])).count(&counters);
             let _flow = qp.create_flow(&rule).unwrap();
             for _ in 0..2 {
@@ -276,12 +276,13 @@ fn every_command_is_the_one_that_libibverbs_sends() {
             panic!("no calls for {scenario}");
         }
         let mut ours = std::mem::take(&mut *run.lines.lock().unwrap());
-        // After EINVAL for a first flow that counts it is asked twice more, with points at no address (docs/internals/abi.md).
+        // After EINVAL for a first flow that counts, it is requested twice more, with points at an invalid address
+        // (docs/internals/abi.md).
         let before = ours.len();
         ours.retain(|line| !line.contains("1000:24:1=0100000000000000f8ffffffffffffff0100000000000000"));
         assert_eq!(before - ours.len(), if scenario == "flag_loopback" { 2 } else { 0 }, "{scenario}");
-        // libibverbs goes on where this crate stops: it reads unbound counters, and its recorded kernel took
-        // rules that the soft device refuses. So ours must all be among theirs, in their order.
+        // libibverbs continues where this crate stops: it reads unbound counters, and its recorded kernel accepted rules that the soft
+        // device refuses. Our commands must therefore all occur among theirs, in the same order.
         let mut rest = theirs.iter();
         for ours in &ours {
             let ours = normal(ours);

@@ -1,4 +1,4 @@
-//! Messages that nobody acknowledges: datagrams, and unreliable connections.
+//! Unacknowledged messages: datagrams, and unreliable connections.
 
 use crate::commands::verbs::*;
 use crate::commands::{done, new_pd, write};
@@ -100,7 +100,7 @@ fn datagrams_get_lost_without_a_word() {
     assert_eq!(pair.b.take().len(), 0);
     pair.send(&[post(5, pair.qb.number, there)]);
     assert_eq!(ends(&pair.b.take()), [(20, OK)]);
-    // A connected queue pair takes no datagrams.
+    // A connected queue pair accepts no datagrams.
     let other = Pair::new(qp_type::RC);
     other.qb.receive(1, &[other.b.piece(0, 40)]);
     assert_eq!(pair.b.take().len(), 0);
@@ -163,7 +163,7 @@ fn what_a_datagram_cannot_be() {
     pair.qb.receive(21, &[]);
     pair.send(&[Post::new(1, wr_opcode::SEND, &[pair.a.piece(0, 8)]).to(pair.qb.number, ah)]);
     assert_eq!(ends(&pair.b.take()), [(20, wc_status::LOC_LEN_ERR), (21, wc_status::WR_FLUSH_ERR)]);
-    // A destroyed address is one that is not there.
+    // A destroyed address handle is treated as one that does not exist.
     done(&pair.a.file, write(cmd::DESTROY_AH, &handle, 0));
     pair.send(&[Post::new(2, wr_opcode::SEND, &[]).to(pair.qb.number, ah)]);
     assert_eq!(ends(&pair.a.take()), [(1, OK), (2, wc_status::LOC_QP_OP_ERR)]);
@@ -190,7 +190,7 @@ fn where_nobody_answers_a_failed_send_stops_sends_alone() {
         let flushed = wc_status::WR_FLUSH_ERR;
         assert_eq!(ends(&pair.a.take()), [(1, status), (2, flushed), (3, flushed)], "{kind}");
         assert_eq!(pair.a.query(&pair.qa).qp_state, qp_state::SQE, "{kind}");
-        // What comes in is received, and nothing is flushed.
+        // Messages are still received, and nothing is flushed.
         let back = send(4, &[pair.b.piece(0, 8)], (pair.qa.number, to_a));
         pair.qb.post(&back);
         pair.qb.ring_doorbell(&pair.b.file);
@@ -250,7 +250,7 @@ fn what_an_unreliable_connection_loses_stays_unknown() {
     assert_eq!(pair.b.query(&pair.qb).qp_state, qp_state::ERR);
     pair.send(&[write(pair.b.key)]);
     assert_eq!(ends(&pair.a.take()), [(3, OK), (4, OK), (1, OK)]);
-    // It knows no reads and no atomic operations.
+    // It does not support reads and atomic operations.
     for opcode in [wr_opcode::RDMA_READ, wr_opcode::ATOMIC_FETCH_AND_ADD, wr_opcode::SEND_WITH_INV] {
         let pair = Pair::new(UC);
         pair.send(&[Post::new(1, opcode, &[pair.a.piece(0, 8)])]);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use uverbs::{ErrorKind, Guid, devices_in};
 
-/// A sysfs tree of our own, removed at the end.
+/// A sysfs tree of the test, removed at the end.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -21,7 +21,7 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    /// What Linux 6.1 shows for an rxe device.
+    /// The files of an rxe device on Linux 6.1.
     fn rxe(&self, number: u32, name: &str) {
         let verbs = format!("class/infiniband_verbs/uverbs{number}");
         self.file(&format!("{verbs}/ibdev"), &format!("{name}\n"));

@@ -1,5 +1,5 @@
-//! Bad input that a kernel does not survive or that only the soft device has, and the errno that the kernel and mlx5
-//! give for it; the rest is in `flow_errno.rs`.
+//! Bad input that crashes a kernel or that concerns only the soft device, and the errno that the kernel and mlx5 return for it;
+//! `flow_errno.rs` has the rest.
 
 use crate::commands::*;
 use nix::libc::{EBADF, EFAULT, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT};
@@ -21,7 +21,7 @@ fn queue_pairs_and_payloads() {
         ),
         ("a QP without any ring", |w| with_cap(w, |cap| (cap.max_send_wr, cap.max_recv_wr) = (0, 0)), EINVAL),
         ("254 attributes of which most cannot be read", |_| info(0).with_num_attrs(254), EFAULT),
-        // The kernel would read on behind it.
+        // The kernel would read beyond it.
         (
             "a payload that promises more than it has",
             |w| {
@@ -98,7 +98,7 @@ fn completion_counters_of_the_hardware() {
     };
     done(&file, modify(0, 0, 40));
     done(&file, modify(1, 1, 3));
-    // The kernel takes these for successes, and for an increase.
+    // The kernel treats these as successes, and as an increase.
     done(&file, modify(2, 1, 1));
     done(&file, modify(0, 2, 1));
     assert_eq!(file.invoke(&mut modify(u64::MAX, 0, 1)), Err(EINVAL));

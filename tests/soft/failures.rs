@@ -1,5 +1,5 @@
-//! Requests in rings that no provider makes, and failures that have no timer here: which status, on which side, and
-//! what is broken by it. Failures that every device has are in `failures.rs`.
+//! Requests in rings that no provider writes, and failures that would need a timer: the status, the side that reports it, and the queue
+//! pairs that enter the error state. `failures.rs` in `tests/any` has failures that every device has.
 
 use crate::commands::verbs::*;
 use crate::commands::*;
@@ -11,7 +11,7 @@ const RC: u8 = qp_type::RC;
 const OK: u32 = wc_status::SUCCESS;
 const FLUSHED: u32 = wc_status::WR_FLUSH_ERR;
 
-/// What is wrong, the request, its status, and what the other side sees: its completion and its event.
+/// The mistake, the request, its status, and the peer's completion or event.
 type Bad = (&'static str, fn(&Pair) -> Post, u32, Option<u32>, Option<u32>);
 
 #[test]
@@ -59,7 +59,7 @@ fn whatever_is_malformed_breaks_who_is_at_fault_and_flushes_the_rest() {
         pair.qb.receive(20, &[pair.b.piece(0, 100)]);
         pair.qb.receive(21, &[pair.b.piece(0, 100)]);
         pair.qa.receive(10, &[]);
-        // A failure completes though it is not signalled.
+        // A failed request has a completion although it is not signaled.
         let post = post(&pair).flags(
             SendFlags::empty()
                 | if name == "too much inside" { SendFlags::INLINE } else { SendFlags::empty() },
@@ -68,7 +68,7 @@ fn whatever_is_malformed_breaks_who_is_at_fault_and_flushes_the_rest() {
         let sent = ends(&pair.a.take());
         let received = ends(&pair.b.take());
         if status == OK {
-            // The other side was broken behind the sender's back.
+            // The peer entered the error state without the sender's knowledge.
             assert_eq!(sent, [(2, wc_status::RETRY_EXC_ERR), (10, FLUSHED)], "{name}");
         } else {
             assert_eq!(sent, [(1, status), (2, FLUSHED), (10, FLUSHED)], "{name}");
@@ -119,7 +119,7 @@ fn a_sender_that_waits_ends_when_the_other_file_is_closed() {
     drop(qa);
 }
 
-/// Connects the second queue pair anew, with one change.
+/// Connects the second queue pair again, with one change.
 fn again(pair: &Pair, wrong: fn(&mut ModifyQp)) {
     for state in [qp_state::RESET, qp_state::INIT, qp_state::RTR, qp_state::RTS] {
         let mut request = change(RC, pair.qb.handle, pair.qa.number, state);
@@ -155,7 +155,7 @@ fn a_region_can_become_another_one() {
     assert_eq!(ends(&pair.a.take()), [(1, OK)]);
     pair.send(&[write_at(57)]);
     assert_eq!(ends(&pair.a.take()), [(1, wc_status::REM_ACCESS_ERR)]);
-    // Elsewhere: its old domain is free again.
+    // Moved: its old domain is not in use any more.
     let domain = new_pd(&pair.b.file);
     assert_eq!(ask(2 | 4, ReregMr { pd_handle: domain, ..request }), Ok(()));
     let destroy_pd = |handle| destroy(uverbs_abi::ids::pd::OBJECT, 0, handle);

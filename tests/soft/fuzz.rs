@@ -1,4 +1,4 @@
-//! The fuzz targets of `tests/fuzz`, on stable and for a moment: some inputs made by chance, and their seeds.
+//! Runs the fuzz targets of `tests/fuzz` on stable Rust for a short time: some random inputs, and their seeds.
 
 #[path = "../fuzz/bodies/mod.rs"]
 mod bodies;
@@ -13,7 +13,7 @@ use bodies::pcap;
 use bodies::{rule_text, soft_command, steering};
 use proptest::prelude::*;
 
-/// Inputs that were worth keeping, see `tests/fuzz/README.md`.
+/// Stored inputs; see `tests/fuzz/README.md`.
 fn seeds(target: &str, run: fn(&[u8])) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target);
     for entry in fs::read_dir(directory).expect("seeds") {
@@ -42,7 +42,7 @@ fn seeds_pass() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A scrape of Prometheus with a few bytes changed, and cut.
+    /// A scrape of Prometheus with a few bytes changed, and truncated.
     #[test]
     fn any_request_has_an_answer(
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
@@ -76,7 +76,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A real capture with a few bytes changed, and cut.
+    /// A real capture with a few bytes changed, and truncated.
     #[test]
     fn any_capture_is_read(
         which in 0..2_usize,

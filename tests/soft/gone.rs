@@ -1,11 +1,11 @@
-//! A transport that answers EIO while the soft device is there: memory must stay valid for it, and it has not gone.
+//! A transport that returns EIO although the soft device exists: memory must stay valid, and the device must not count as removed.
 
 use nix::errno::Errno;
 use uverbs::command::Command;
 use uverbs::transport::Watcher;
 use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SoftDevice};
 
-/// Answers every destroy with EIO, and passes on the rest.
+/// Returns EIO for every destroy, and passes on the other commands.
 #[derive(Debug)]
 struct Gone;
 
@@ -33,7 +33,7 @@ fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
     assert!(soft.resources().is_empty());
 }
 
-/// Answers EIO to one kind of command.
+/// Returns EIO for one kind of command.
 #[derive(Debug)]
 struct Failing(&'static str);
 

@@ -1,4 +1,4 @@
-//! What may be destroyed when, what a close leaves, and what an unplugged device still answers.
+//! When objects can be destroyed, what closing the file leaves, and what a device answers after its removal.
 
 use crate::commands::*;
 use nix::libc::{EBUSY, EINVAL, EIO, ENOENT, ENOMEM, ENOSPC};
@@ -30,7 +30,7 @@ fn handles_are_one_space_from_zero() {
     assert_eq!(new_pd(&world.file), world.counters);
     assert_eq!(info(&world, pd::OBJECT), [4, 0]);
     assert_eq!(info(&world, device::OBJECT), [0_u32; 0]);
-    // A failed command gives its handle back at once.
+    // A failed command releases its handle immediately.
     assert!(world.file.invoke(&mut create_cq(0)).is_err());
     assert_eq!(new_pd(&world.file), 7);
 }
@@ -79,7 +79,7 @@ fn closing_cleans_up_whatever_depends_on_what() {
     let world = World::new();
     let other = world.device.raw();
     done(&other, get_context());
-    // Newer than the queue pair it is used by: cleaning up takes a second pass.
+    // Newer than the queue pair that uses it: the cleanup needs a second pass.
     done(&world.file, create_flow(world.qp, &[eth([2, 0, 0, 0, 0, 8]), count(world.bound)]));
     let World { device, base, .. } = world;
     drop(base);
@@ -115,7 +115,7 @@ fn a_ring_is_mapped_once() {
     // It outlives its queue.
     done(&world.file, destroy_cq(made.data(cq::create::HANDLE) as u32));
     assert!(map.read(0, &mut [0; 8]));
-    // One that was never mapped goes with it.
+    // A ring that was never mapped is discarded with its queue.
     let made = done(&world.file, create_cq(16));
     let CreateCqResp { mi } = answer(&made, ioctl::UHW_OUT);
     done(&world.file, destroy_cq(made.data(cq::create::HANDLE) as u32));
@@ -128,7 +128,7 @@ fn limits_are_those_of_the_profile() {
     let world = World::with(profile.clone());
     assert_eq!(world.device.profile(), &profile);
     assert_eq!(world.file.invoke(&mut write(cmd::ALLOC_PD, &0_u64, 4)), Err(ENOMEM));
-    // The one hardware counter is taken: the first use fails, and the object is of no use from then on.
+    // The only hardware counter is in use: the first use fails, and the object cannot be used from then on.
     let mut counting = create_flow(world.qp, &[count(world.counters)]).with(map(&PACKETS_AND_BYTES));
     assert_eq!(world.file.invoke(&mut counting.clone()), Err(ENOMEM));
     assert_eq!(world.file.invoke(&mut counting), Err(EINVAL));
@@ -136,7 +136,7 @@ fn limits_are_those_of_the_profile() {
     let another = create_flow(world.qp, &[eth([2, 0, 0, 0, 0, 2])]);
     done(&world.file, another.clone());
     assert_eq!(world.file.invoke(&mut create_flow(world.qp, &[eth([2; 6])])), Err(ENOSPC));
-    // Freed, the counter can be had again.
+    // The counter was released and can be used again.
     done(&world.file, destroy_flow(world.flow));
     done(&world.file, destroy_counters(world.bound));
     let fresh = new_counters(&world.file);
@@ -159,7 +159,7 @@ fn a_map_is_dropped_with_the_last_flow_and_the_counter_goes_on() {
     let frame = [&MAC[..], &[0; 54]].concat();
     world.device.inject(&frame);
     assert_eq!(read(), Ok([1, 60]));
-    // A second flow shares the counter, and must not bring a map.
+    // A second flow shares the counter, and must not contain a map.
     let second = new_flow(&world.file, create_flow(world.qp, &[eth([2; 6]), count(world.bound)]));
     world.device.inject(&[2; 60]);
     assert_eq!(read(), Ok([2, 120]));
@@ -181,7 +181,7 @@ fn what_makes_a_kernel_follow_a_null_pointer_is_invalid_here() {
         assert_eq!(world.file.invoke(&mut read_counters(handle, 16)), Err(EINVAL));
         assert_eq!(world.file.invoke(&mut read_counters(handle, 0)), Err(EINVAL));
     };
-    // COUNT in a rule that is not NORMAL is a use, but no binding.
+    // COUNT in a rule that is not NORMAL is a use, but not a bind.
     let specs = [count(world.counters)];
     let mut header = flow_header(world.qp, &specs);
     header.flow_attr.type_ = 3;
@@ -189,11 +189,11 @@ fn what_makes_a_kernel_follow_a_null_pointer_is_invalid_here() {
     unusable(world.counters);
     assert_eq!(world.file.invoke(&mut destroy_counters(world.counters)), Err(EBUSY));
     done(&world.file, destroy_flow(sniffer));
-    // An index that wraps the highest one.
+    // An index that overflows the highest one.
     let wrapped = new_flow(&world.file, create_flow(world.qp, &specs).with(map(&[(0, u32::MAX)])));
     unusable(world.counters);
     done(&world.file, destroy_flow(wrapped));
-    // A map of nothing is no map; one that is refused after it leaves its length behind.
+    // An empty map counts as none; a map that is refused after it leaves its length behind.
     let empty = new_flow(&world.file, create_flow(world.qp, &specs).with(map(&[])));
     done(&world.file, read_counters(world.counters, 16));
     let refused = create_flow(world.qp, &[eth([2; 6]), count(world.counters)]).with(map(&[(2, 0)]));
@@ -235,7 +235,7 @@ fn an_unplugged_device_lets_go_and_answers_nothing_else() {
     assert_eq!(info(&world, ids::counters::OBJECT), [0_u32; 0]);
     assert_eq!(world.file.invoke(&mut destroy_flow(world.qp)), Err(EINVAL));
 
-    // In any order: the hardware has forgotten them.
+    // In any order: the hardware has destroyed them.
     let destroys = [
         destroy(pd::OBJECT, 0, world.pd),
         destroy_cq(world.cq),
@@ -253,7 +253,7 @@ fn an_unplugged_device_lets_go_and_answers_nothing_else() {
     let mut events = std::fs::File::from(world.base.events.unwrap());
     events.read_exact(record.as_mut_bytes()).unwrap();
     assert_eq!((record.event_type, record.element), (event_type::DEVICE_FATAL, 0));
-    // A completion channel has come to its end.
+    // A completion channel has reached its end.
     assert_eq!(std::fs::File::from(channel_fd).read(&mut [0; 8]).unwrap(), 0);
     drop((world.base.file, late));
     drop(events);
@@ -282,13 +282,13 @@ fn a_descriptor_is_known_by_its_file() {
         |fd: &OwnedFd| create_cq(4).with(RawAttr::handle(cq::create::COMP_CHANNEL, fd.as_raw_fd() as u64));
     let new = || world.file.invoke_fd(&mut write(cmd::CREATE_COMP_CHANNEL, &0_u64, 4)).unwrap().unwrap();
     let first = new();
-    // A duplicate is the same file; another pipe under the old number is not.
+    // A duplicate is the same file; another pipe with the old number is not.
     let duplicate = first.try_clone().unwrap();
     done(&world.file, channel(&duplicate));
     assert_eq!(world.resources().completion_channels, 1);
     drop((first, duplicate));
     assert_eq!(world.resources().completion_channels, 0);
-    // Most often under that number; another thread may have been faster.
+    // Usually with that number; another thread may have been faster.
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader = OwnedFd::from(reader);
     assert_eq!(world.file.invoke(&mut channel(&reader)), Err(nix::libc::EBADF));

@@ -1,4 +1,4 @@
-//! What only the soft device can show, and what needs no device at all.
+//! What only the soft device can show, and what needs no device.
 #![cfg(feature = "soft")]
 
 #[path = "../commands/mod.rs"]

@@ -1,5 +1,5 @@
-//! What is sent to the kernel for memory regions and windows, attribute by attribute, against what
-//! uverbs_std_types_mr.c and ib_user_verbs.h (Linux 6.1) say they take.
+//! The commands for memory regions and windows, attribute by attribute, compared with uverbs_std_types_mr.c and ib_user_verbs.h (Linux
+//! 6.1).
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,7 +17,7 @@ use uverbs::transport::Watcher;
 use uverbs::{AccessFlags, ProtectionDomain, WindowType};
 use zerocopy::FromBytes;
 
-/// Object, method, and the attributes: id, length and inline or borrowed bytes; none of an output.
+/// Object, method, and the attributes: id, length, and inline or borrowed bytes; no bytes for an output.
 #[derive(Clone, Debug)]
 struct Sent {
     method: (u16, u16),

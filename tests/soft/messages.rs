@@ -1,5 +1,5 @@
-//! Messages between connected queue pairs where the soft device is at its limits or has no clock; what operations do on
-//! every device is in `messages.rs`.
+//! Messages between connected queue pairs in cases where the soft device has limits or no clock; `messages.rs` in `tests/any` has the
+//! effects of operations on every device.
 
 use std::io::Read;
 
@@ -53,11 +53,11 @@ fn a_sender_waits_for_the_receiver_if_it_was_told_to() {
     assert_eq!(pair.a.take().len(), 0);
     pair.qb.receive(20, &[]);
     assert_eq!(pair.a.take().len(), 0);
-    // Any command will do, of either side.
+    // Any command has this effect, on either side.
     pair.b.query(&pair.qb);
     assert_eq!((ends(&pair.a.take()), ends(&pair.b.take())), (vec![(1, OK), (2, OK)], vec![(20, OK)]));
 
-    // It waits no longer than its queue pair is ready.
+    // It waits only as long as its queue pair is ready.
     pair.send(&[Post::new(3, wr_opcode::SEND, &[])]);
     assert_eq!(pair.a.modify(&change(RC, pair.qa.handle, 0, qp_state::ERR)), Ok(()));
     assert_eq!(ends(&pair.a.take()), [(3, FLUSHED)]);
@@ -93,7 +93,7 @@ fn a_send_queue_drains_what_has_begun() {
     assert_eq!(ends(&pair.a.take()), [(1, OK)]);
     assert_eq!(pair.a.query(&pair.qa).sq_draining, 0);
     assert_eq!(pair.a.next_event(), (event_type::SQ_DRAINED, 88));
-    // It receives all the same.
+    // It still receives.
     pair.qa.receive(10, &[]);
     pair.qb.post(&Post::new(5, wr_opcode::SEND, &[]));
     pair.qb.ring_doorbell(&pair.b.file);
@@ -134,7 +134,7 @@ fn nothing_is_left_of_a_file_whose_sender_waits() {
     assert!(device.resources().is_empty());
 }
 
-/// An answer of eight bytes needs room for them: without it nothing is sent, and nothing changes at the other side.
+/// A response of eight bytes needs room: without it nothing is sent, and nothing changes at the peer.
 #[test]
 fn an_atomic_operation_without_room_is_not_carried_out() {
     let add = |pair: &Pair, room| {

@@ -1,4 +1,4 @@
-//! Rings of connected queue pairs and datagrams full of chance: whatever they say, the device goes on.
+//! Rings of connected queue pairs and datagrams with random contents: whatever they contain, the device continues.
 
 use crate::commands::verbs::*;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use uverbs_abi::rxe::{DmaInfo, RecvWqe, Sge};
 use uverbs_abi::types::{SendFlags, qp_state, qp_type};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// What a request is made of: numbers that are good, nearly good, or of any kind.
+/// The fields of a request: numbers that are valid, nearly valid, or random.
 #[derive(Clone, Debug)]
 struct Wild {
     opcode: u32,
@@ -57,7 +57,7 @@ impl Wild {
             1 => post.to(number, ah ^ self.key),
             _ => post.remote(addr, key),
         };
-        // Every other one says what is true.
+        // Every second one is valid.
         if self.word % 2 == 1 {
             let dma = &mut post.wqe.dma;
             (dma.length, dma.resid, dma.num_sge) = (self.lengths[1], self.lengths[1], self.pieces);
@@ -90,7 +90,7 @@ proptest! {
             let wqe = RecvWqe { wr_id: 2, dma, ..RecvWqe::new_zeroed() };
             pair.qb.receives.put(&[wqe.as_bytes(), [receive.piece(&pair.b); 2].as_bytes()]);
             pair.send(&[send.post(&pair.a, &pair.b, pair.qb.number, ah)]);
-            // What has broken comes up again.
+            // Queue pairs in the error state are connected again.
             for (side, qp, to) in [(&pair.a, &pair.qa, &pair.qb), (&pair.b, &pair.qb, &pair.qa)] {
                 if side.query(qp).qp_state == qp_state::ERR {
                     prop_assert_eq!(side.modify(&change(kind, qp.handle, 0, qp_state::RESET)), Ok(()));

@@ -1,8 +1,8 @@
-//! What holds of every object of the crate, as the compiler sees it.
+//! Properties of every object of the crate, checked by the compiler.
 
 use uverbs::*;
 
-/// from-libibverbs.md says so of everything.
+/// from-libibverbs.md says this of all types.
 #[test]
 fn everything_can_be_used_by_any_thread() {
     fn is<T: Send + Sync>() {}
@@ -25,7 +25,7 @@ fn everything_can_be_used_by_any_thread() {
     is::<(mlx5::CounterPool, mlx5::PoolCounter, mlx5::PoolFlow, mlx5::PoolReader)>();
 }
 
-/// The README says so of every object.
+/// The README says this of every object.
 #[test]
 fn every_object_has_a_destroy() {
     let _ = (ProtectionDomain::destroy, MemoryRegion::destroy, MemoryWindow::destroy, AddressHandle::destroy);

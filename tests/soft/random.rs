@@ -1,4 +1,4 @@
-//! Commands made by chance: whatever comes, the device answers, and closing leaves nothing.
+//! Random commands: the device answers each, and closing leaves nothing.
 
 use crate::commands::*;
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ use uverbs_abi::ids::{ah, counters, cq, device, flow, mr, mw, pd, qp, srq};
 use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::write::COMMANDS;
 
-/// Small numbers find objects, others the ends of ranges.
+/// Small numbers are often handles of objects, others are at the ends of ranges.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..12_u64, 1 => any::<u64>(), 1 => prop_oneof![Just(u64::MAX), Just(1 << 32), Just(1 << 63)]]
 }
@@ -74,7 +74,7 @@ fn number_or_small() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(0_u32), 4 => 0..10_u32, 1 => any::<u32>()]
 }
 
-/// A good command with one attribute that is not.
+/// A valid command with one invalid attribute.
 fn damaged() -> impl Strategy<Value = RawCommand> {
     (0..9, number_or_small(), attr(), any::<prop::sample::Index>()).prop_map(
         |(which, handle, attr, place)| {
@@ -90,7 +90,7 @@ fn damaged() -> impl Strategy<Value = RawCommand> {
                 7 => destroy_qp(handle),
                 _ => alloc_async(),
             };
-            // Every other one stays good.
+            // Every second one stays valid.
             if handle % 2 == 1 {
                 let place = place.index(command.attrs().len());
                 command.attrs()[place] = attr;

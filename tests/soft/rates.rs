@@ -61,7 +61,7 @@ fn a_counter_that_goes_back_is_another_one() {
 #[test]
 fn only_the_window_counts() {
     let mut rates = rates(32);
-    // A thousand each second for long, and then nothing any more.
+    // A thousand per second for a long time, and then nothing.
     (0..1000).for_each(|second| rates.update_at(second * SECOND, [second * 1000]));
     assert_eq!(rates.per_second(), Some([1000.0]));
     assert!(rates.span() >= Duration::from_secs(32) && rates.span() <= Duration::from_secs(33));

@@ -1,4 +1,4 @@
-//! The rule language: texts and the bytes they stand for, faults and their columns, and the way back.
+//! The rule language: texts and the bytes for them, errors and their columns, and the conversion to text.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ fn parse(text: &str) -> AnyRule {
     AnyRule::parse(text, 1).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// Everything that the kernel is told.
+/// Everything that is sent to the kernel.
 fn bytes(rule: &AnyRule) -> (u32, u16, u32, u8, u8, Vec<u8>) {
     let attr = rule.attr();
     (attr.type_, attr.priority, attr.flags, attr.port, attr.num_of_specs, rule.specs().to_vec())
@@ -233,7 +233,7 @@ fn a_long_text_is_shown_in_part() {
     assert_eq!(line.chars().nth(caret.chars().count() - 1), Some('f'));
 }
 
-/// A block of `docs/guide/rules.md` is one rule or several, one a line; `#` begins a comment.
+/// A block of `docs/guide/rules.md` is one rule, or several with one per line; `#` begins a comment.
 #[test]
 fn the_rules_of_the_documentation_parse() {
     let text = include_str!("../../docs/guide/rules.md");

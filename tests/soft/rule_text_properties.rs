@@ -1,11 +1,11 @@
-//! Properties of the rule language: every rule comes back from its own text, and every text is answered.
+//! Properties of the rule language: every rule can be parsed from its own text, and every text has a result.
 
 use proptest::prelude::*;
 use uverbs::{
     AnyRule, Esp, Eth, FlowLabel, FlowRule, FlowTag, Gre, Ipv4, Ipv6, Mpls, Normal, Tcp, Udp, Vni, Vxlan,
 };
 
-/// Everything that the kernel is told.
+/// Everything that is sent to the kernel.
 fn bytes(rule: &AnyRule) -> (u32, u16, u32, u8, u8, Vec<u8>) {
     let attr = rule.attr();
     (attr.type_, attr.priority, attr.flags, attr.port, attr.num_of_specs, rule.specs().to_vec())
@@ -120,7 +120,7 @@ fn add(rule: FlowRule<Normal>, part: Part, inner: bool) -> FlowRule<Normal> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any rule that makes sense comes back from its own text, byte for byte.
+    /// Any consistent rule can be parsed from its own text, byte for byte.
     #[test]
     fn a_printed_rule_parses_back(
         parts in prop::collection::vec((part(), any::<bool>()), 0..6),
@@ -144,7 +144,7 @@ proptest! {
         prop_assert_eq!(back.to_string(), text);
     }
 
-    /// Nothing that is typed makes the parser panic, and what it takes it can print.
+    /// No text makes the parser panic, and what it accepts it can print.
     #[test]
     fn any_text_is_answered(words in prop::collection::vec(word(), 0..12)) {
         let text = words.join(" ");
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// Words of the language, and now and then something else.
+/// Words of the language, and sometimes others.
 fn word() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "ether",

@@ -34,7 +34,7 @@ fn destroy_srq(handle: u32) -> RawCommand {
     destroy(srq::OBJECT, srq::method::DESTROY, handle).with(RawAttr::output(srq::destroy::RESP, 4))
 }
 
-/// A shared queue, dressed as a queue pair whose receive ring it is.
+/// A shared queue, in the form of a queue pair whose receive ring it is.
 fn shared(side: &Side, limit: u32) -> (u32, Mapping) {
     let made = done(&side.file, create_srq(side.pd, 15, limit));
     let CreateSrqResp { mi, srq_num, .. } = answer(&made, UHW_OUT);
@@ -43,7 +43,7 @@ fn shared(side: &Side, limit: u32) -> (u32, Mapping) {
     (made.data(srq::create::HANDLE) as u32, side.file.map(mi.offset, mi.size as usize).unwrap())
 }
 
-/// A queue pair that receives from a shared queue, whose ring it is then shown with.
+/// A queue pair that receives from a shared queue, shown with that queue's ring.
 fn member(side: &Side, kind: u8, handle: u32, map: &Mapping) -> Qp {
     let command =
         create(kind, side.pd, side.cq.handle).with(RawAttr::handle(qp::create::SRQ_HANDLE, handle.into()));
@@ -89,12 +89,12 @@ fn two_queue_pairs_share_their_receives() {
     let told: Vec<_> = pair.b.take().iter().map(|wc| (wc.wr_id, wc.status, wc.qp_num)).collect();
     assert_eq!(told, [(1, OK, first.number), (2, OK, second.number), (2, OK, second.number)]);
     assert_eq!((pair.b.look(100, 3), pair.b.look(240, 3)), (b"one".to_vec(), b"two".to_vec()));
-    // Fewer than two are left: it says so once.
+    // Fewer than two are left: there is one event.
     assert_eq!(pair.b.next_event(), (event_type::SRQ_LIMIT_REACHED, 99));
     assert_eq!(query(&pair.b, handle).srq_limit, 0);
     pair.send(&[Post::new(3, wr_opcode::SEND, &[]), Post::new(4, wr_opcode::SEND, &[])]);
     assert_eq!(ends(&pair.b.take()), [(3, OK)]);
-    // The other one waits; what breaks takes nothing along.
+    // The other one waits; a queue pair in the error state takes no further receive.
     first.receive(5, &[Sge { lkey: 1, ..pair.b.piece(0, 4) }]);
     first.receive(6, &[]);
     pair.b.query(&first);
@@ -155,7 +155,7 @@ fn what_a_shared_queue_cannot_be() {
     assert_eq!(modify(set(handle, 2, 15)), Ok(()));
     assert_eq!(query(&side, handle).srq_limit, 15);
     assert_eq!(modify(set(handle, 2, 16)), Err(EINVAL));
-    // Fewer than the limit; then no place to tell of the new ring, since this device follows no address.
+    // Fewer than the limit; then without a place for the description of the new ring, because this device follows no address.
     assert_eq!(modify(set(handle, 1, 0)), Err(EINVAL));
     assert_eq!(modify(set(handle, 2, 3)), Ok(()));
     assert_eq!(modify(set(handle, 1, 0)), Err(EFAULT));
@@ -166,7 +166,7 @@ fn what_a_shared_queue_cannot_be() {
     assert_eq!(modify(bare), Err(EINVAL));
     assert_eq!(modify(destroy(pd::OBJECT, pd::method::DESTROY, side.pd)), Err(EBUSY));
     done(&side.file, write(cmd::DESTROY_SRQ, &[0, 0, handle, 0], 4));
-    // What is left is closed in the right order.
+    // The remaining objects are closed in the right order.
     let (handle, map) = shared(&side, 0);
     member(&side, qp_type::UC, handle, &map);
     drop(side);

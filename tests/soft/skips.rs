@@ -1,10 +1,10 @@
-//! A test that did not run somewhere says so in the output of plain `cargo test`, with a number.
+//! A test that did not run on a device is reported in the output of plain `cargo test`, with a number.
 
 use std::process::Command;
 
 use crate::common::*;
 
-/// Whether this process is the one whose output is looked at.
+/// Whether the output of this process is examined.
 const INNER: &str = "UVERBS_TEST_INNER";
 
 #[test]

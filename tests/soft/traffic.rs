@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
-/// What is wrong, the pieces that say it, and the status it ends with.
+/// The mistake, the pieces with it, and the status.
 type Bad = (&'static str, fn(&Pair) -> Vec<Sge>, u32);
 
 /// Two queue pairs on one completion queue, both ready, and memory; the second one has a flow for `OTHER`.
@@ -108,7 +108,7 @@ fn a_dropped_frame_is_counted_all_the_same() {
     assert_eq!(pair.cq.drain(), [(1, wc_status::SUCCESS)]);
     let values: [u64; 2] = answer(&done(&pair.world.file, read_counters(handle, 16)), 1);
     assert_eq!(values, [2, 120]);
-    // One's own frames do not come back.
+    // A queue pair does not receive its own frames.
     done(&pair.world.file, create_flow(pair.a.handle, &[eth([2, 0, 0, 0, 0, 4])]));
     frame[5] = 4;
     assert!(pair.memory.write(0, &frame));
@@ -153,7 +153,7 @@ fn a_bad_send_stops_the_send_queue_and_flushes_it_and_receives_go_on() {
     for (name, pieces, status) in bad {
         let pair = Pair::new();
         pair.a.post_receive(5, &[pair.piece(0, 64)]);
-        // An error completes though it is not signalled.
+        // A failed request has a completion although it is not signaled.
         pair.a.post_send(1, SendFlags::empty(), &pieces(&pair));
         pair.a.post_send(2, SIGNALED, &[pair.piece(0, 60)]);
         pair.a.ring_doorbell(&pair.world.file);
@@ -172,7 +172,7 @@ fn a_bad_send_stops_the_send_queue_and_flushes_it_and_receives_go_on() {
 #[test]
 fn rings_full_of_nonsense_do_no_harm() {
     let pair = Pair::new();
-    // Numbers of pieces and lengths beyond all bounds.
+    // Numbers of pieces and lengths beyond all limits.
     pair.a.sends.put(&[&[0xff; 208]]);
     pair.a.ring_doorbell(&pair.world.file);
     assert_eq!(pair.cq.drain(), [(u64::MAX, wc_status::LOC_QP_OP_ERR)]);
@@ -180,7 +180,7 @@ fn rings_full_of_nonsense_do_no_harm() {
     pair.world.device.inject(&pair.frame(60));
     assert_eq!(pair.cq.drain().len(), 1);
     assert_eq!(pair.state(&pair.b), qp_state::ERR);
-    // Indices from nowhere, and a header that lies.
+    // Random indices, and a false header.
     for qp in [&pair.a, &pair.b] {
         pair.modify(qp, qp_state::RESET);
         for ring in [&qp.sends, &qp.receives] {
@@ -205,7 +205,7 @@ fn a_receive_too_small_is_a_length_error() {
     pair.b.post_receive(2, &[pair.piece(0, 64)]);
     pair.world.device.inject(&pair.frame(60));
     assert_eq!(pair.cq.drain(), [(1, wc_status::LOC_LEN_ERR), (2, wc_status::WR_FLUSH_ERR)]);
-    // What is posted later is flushed when the device is called next.
+    // Requests that are posted later are flushed with the next command.
     pair.b.post_receive(3, &[pair.piece(0, 64)]);
     done(&pair.world.file, write(cmd::REQ_NOTIFY_CQ, &[pair.cq.handle, 0], 0));
     assert_eq!(pair.cq.drain(), [(3, wc_status::WR_FLUSH_ERR)]);

@@ -1,4 +1,4 @@
-//! Memory windows of the soft device, by hand: errno of commands, and the status of every bind that is refused.
+//! Memory windows of the soft device, with commands built by hand: errno of commands, and the status of every bind that is refused.
 
 use crate::commands::verbs::*;
 use crate::commands::*;
@@ -48,7 +48,7 @@ fn post(request: MwWr) -> Post {
     post
 }
 
-/// How a bind ends.
+/// The status of a bind.
 fn end(pair: &Pair, request: MwWr) -> u32 {
     pair.send(&[post(request)]);
     let [wc] = pair.a.take()[..] else { panic!("one completion") };
@@ -79,7 +79,7 @@ fn windows_are_made_and_destroyed_as_the_kernel_does_it() {
     assert_eq!(dealloc(&side, Window { handle: side.pd, key: 0 }), Err(EINVAL));
     assert_eq!(side.file.invoke(&mut destroy(mw::OBJECT, mw::method::DESTROY, two.handle)), Ok(()));
     let busy = alloc(&side, 2);
-    // The region, too, is in the domain.
+    // The region is in the domain too.
     done(&side.file, destroy(mr::OBJECT, mr::method::DESTROY, 2));
     assert_eq!(side.file.invoke(&mut destroy(pd::OBJECT, pd::method::DESTROY, side.pd)), Err(EBUSY));
     assert_eq!(dealloc(&side, busy), Ok(()));
@@ -117,10 +117,10 @@ fn a_bad_bind_is_a_bind_error_and_binds_nothing() {
         let mut request = bind(&pair, window, lkey);
         change(&mut request, &pair);
         assert_eq!(end(&pair, request), wc_status::MW_BIND_ERR, "{name}");
-        // The queue pair is broken.
+        // The queue pair is in the error state.
         assert_eq!(end(&pair, bind(&pair, window, lkey)), wc_status::WR_FLUSH_ERR, "{name}");
     }
-    // Type 2 needs a queue pair of its own domain, and to be free.
+    // Type 2 needs a queue pair of its own domain, and must not be bound.
     let pair = Pair::new(RC);
     let lkey = pair.b.register(4096, ALL | AccessFlags::MW_BIND);
     let window = alloc(&pair.b, 2);
@@ -180,7 +180,7 @@ fn a_region_stays_while_a_window_is_bound_to_it() {
     let dereg = || pair.a.file.invoke(&mut write(cmd::DEREG_MR, &DeregMr { mr_handle: handle }, 0));
     assert_eq!(end(&pair, bind(&pair, window, lkey)), wc_status::SUCCESS);
     assert_eq!(dereg(), Err(EINVAL));
-    // What a queue pair has bound ends with it.
+    // The binds of a queue pair end with it.
     done(&pair.a.file, destroy_qp(pair.qa.handle));
     assert_eq!(dereg(), Ok(()));
     assert_eq!(dealloc(&pair.a, window), Ok(()));

@@ -1,10 +1,10 @@
-//! A second witness of the layouts and numbers: the C headers of this machine.
+//! Compares layouts and numbers with the C headers of this machine.
 //!
-//! The tables in `golden/` say what sizes, offsets and values are (`golden.rs`). Here a C compiler says what they are in
-//! the installed headers. Headers differ: older ones lack names, and stable kernels are given newer ones at any time. So
-//! a name that the headers lack is reported, never a failure, and so is a struct of which they have another
-//! version; a name that they have with another number is a failure. `UVERBS_ABI_INCLUDE` names a directory of
-//! headers to prefer to the system's (the kernel's own, or `kernel-headers` of rdma-core).
+//! The tables in `golden/` contain sizes, offsets and values (`golden.rs`). Here a C compiler prints those of the installed headers.
+//! Headers differ: older ones lack names, and stable kernels may get newer headers at any time. A name that the headers lack is reported
+//! and is not a failure, and neither is a struct of which they have another version. A name with another number is a failure.
+//! `UVERBS_ABI_INCLUDE` names a directory of headers that is used before the system's (the kernel's own, or `kernel-headers` of
+//! rdma-core).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -33,10 +33,10 @@ const KERNEL: &[&str] = &[
     "rdma/mlx5_user_ioctl_verbs.h",
 ];
 
-/// What the device itself reads, and values that the kernel shares with libibverbs without a uapi name.
+/// Layouts that the device itself reads, and values that the kernel shares with libibverbs without a uapi name.
 const LIBRARY: &[&str] = &["infiniband/verbs.h", "infiniband/mlx5dv.h"];
 
-/// What EFA itself reads: no system installs it, rdma-core has it in `providers/efa`.
+/// Layouts that EFA reads: no system installs this header, which is in `providers/efa` of rdma-core.
 const EFA: &[&str] = &["stdint.h", "efa_io_defs.h"];
 
 fn include_dirs() -> Vec<PathBuf> {
@@ -66,7 +66,7 @@ struct Headers {
 }
 
 impl Headers {
-    /// Reads the headers, or names the one that is missing.
+    /// Reads the headers. The error names the one that is missing.
     fn read(includes: &'static [&'static str]) -> Result<Self, String> {
         let mut text = String::new();
         for include in includes {
@@ -80,14 +80,14 @@ impl Headers {
         Ok(Self { includes, text, words })
     }
 
-    /// The members of a struct, if the headers define it; none are known of one that a macro defines as another.
+    /// The members of a struct, if the headers define it; none if a macro defines it as another struct.
     fn members(&self, name: &str) -> Option<BTreeSet<&str>> {
         let Some(start) = self.text.find(&format!("struct {name} {{")) else {
             return self.text.contains(&format!("#define {name} ")).then(BTreeSet::new);
         };
         let body = &self.text[start..];
         let body = &body[..body.find("\n}").expect("the end of a struct")];
-        // What stands before a semicolon, but for the length of an array; one of no length takes no room.
+        // The text before a semicolon, without the length of an array. An array without a length takes no room.
         let takes_room = |member: &&str| !member.contains("[]") && !member.contains("FLEX_ARRAY");
         let members = body.split(';').filter(takes_room);
         let members = members.filter_map(|member| words(member.split('[').next()?).last());
@@ -95,7 +95,7 @@ impl Headers {
     }
 }
 
-/// One check: what it is about, an expression in C, the value that the crate has.
+/// One check: a description, an expression in C, and the value in the crate.
 struct Check {
     name: String,
     expression: String,
@@ -104,10 +104,10 @@ struct Check {
     may_differ: bool,
 }
 
-/// The checks of a struct by what the headers know of it, and whether they have another version of it; none if they
-/// lack it.
+/// The checks of a struct for the members that the headers have, and whether they have another version of it; `None` if they lack the
+/// struct.
 fn struct_checks(headers: &Headers, layout: &StructInfo) -> Option<(Vec<Check>, bool)> {
-    // The struct's name in C, and the path of the member that is meant, if not the whole.
+    // The struct's name in C, and the path of the member, if only a member is meant.
     let (name, part) = layout.c_name.split_once('.').unwrap_or((layout.c_name, ""));
     let members = headers.members(name)?;
     let knows = |path: &str| members.is_empty() || path.split('.').all(|word| members.contains(word));
@@ -122,7 +122,7 @@ fn struct_checks(headers: &Headers, layout: &StructInfo) -> Option<(Vec<Check>, 
 
     let dot = if part.is_empty() { "" } else { "." };
     let whole = if part.is_empty() { "(*p)".to_owned() } else { format!("p->{part}") };
-    // Compiled, never run: only types and addresses of a null pointer's members are asked for.
+    // Compiled, never run: only types and addresses of a null pointer's members are used.
     let of = |e: String| format!("({{ struct {name} *p = 0; (void)p; (unsigned long long)({e}); }})");
     let mut checks = vec![Check {
         name: layout.c_name.to_owned(),
@@ -137,7 +137,7 @@ fn struct_checks(headers: &Headers, layout: &StructInfo) -> Option<(Vec<Check>, 
         } else {
             format!("__builtin_offsetof(struct {name}, {part})")
         };
-        // What is reserved in one version has a name in another.
+        // A field that is reserved in one version has a name in another.
         let may_differ = is_other && field.c_name.contains("reserved");
         checks.push(Check {
             name: format!("{path} of {name}: offset"),
@@ -155,7 +155,7 @@ fn struct_checks(headers: &Headers, layout: &StructInfo) -> Option<(Vec<Check>, 
     Some((checks, is_other))
 }
 
-/// Compiles and runs a program that prints the expressions; returns the values, or why there are none.
+/// Compiles and runs a program that prints the expressions. Returns the values, or the reason why there are none.
 fn run(headers: &Headers, checks: &[Check]) -> Result<Vec<u64>, String> {
     let mut program = String::from("int printf(const char *, ...);\n");
     for include in headers.includes {

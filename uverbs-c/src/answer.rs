@@ -1,4 +1,4 @@
-//! How errors are told: as a value, or as nothing and `errno`.
+//! How errors are returned to C: as a value, or as a null result and `errno`.
 
 use std::collections::TryReserveError;
 use std::ffi::c_int;
@@ -21,7 +21,7 @@ pub(crate) const EOPNOTSUPP: Code = Code::new(libc::EOPNOTSUPP);
 
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
-        // An answer of the kernel that makes no sense.
+        // An answer of the kernel that is malformed.
         Self::new(error.errno().unwrap_or(libc::EIO))
     }
 }
@@ -32,7 +32,7 @@ impl From<Error> for Code {
     }
 }
 
-/// There is no memory for as much as a caller asked for.
+/// There is not enough memory for the size that a caller requested.
 impl From<TryReserveError> for Code {
     fn from(_: TryReserveError) -> Self {
         ENOMEM
@@ -46,7 +46,7 @@ impl From<Errno> for Code {
 }
 
 impl Code {
-    /// What has no number is an error all the same.
+    /// An error without a number is still an error.
     pub(crate) const fn new(errno: c_int) -> Self {
         match NonZero::new(errno) {
             Some(errno) => Self(errno),
@@ -88,7 +88,7 @@ pub(crate) fn minus_one(answer: Answer) -> c_int {
     )
 }
 
-/// What was made, or null and `errno`.
+/// The created object, or null and `errno`.
 pub(crate) fn or_null<T>(answer: Answer<T>) -> Option<T> {
     answer.inspect_err(|code| code.set()).ok()
 }

@@ -1,22 +1,21 @@
-//! What comes from C: pointers, arrays, texts; and objects that C holds.
+//! Data from C (pointers, arrays, texts), and objects that C holds.
 //!
 //! # Safety
-//! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the
-//! page says, for as long as the page says, and nobody changes it during the call but as the page says. All
-//! of this crate rests on it in one of these forms, and on nothing else:
-//! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library made
-//!   and that was not destroyed, or a structure of the caller's;
-//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`], a [`Handed`] or a [`Text`]: made only by C, or by [`Pointer::to`] and
-//!   [`Pointer::cookie`] from a reference. What it points to is said where it is read, by the type and the count;
-//! - the cookie of an event is the address of the object that it was made with. The object is still there, since the
-//!   destroy of an object waits until every event of it that was read is acknowledged, and the kernel takes the unread
-//!   ones away;
-//! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called
-//!   `wr_start`, and by no other (ibv_wr_post(3)); see [`Lock::held`]. The same holds of the functions that read completions, and of
-//!   a completion queue between a `start_poll` that answered zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
+//! A function of C has a contract, its manual page, which no compiler checks: a pointer is null or points to what the page describes, for
+//! as long as the page says, and nothing changes it during the call except as the page says. This crate relies on the contract in these
+//! forms only:
+//! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library created and that
+//!   was not destroyed, or a structure of the caller;
+//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`], a [`Handed`] or a [`Text`]: created only by C, or by
+//!   [`Pointer::to`] and [`Pointer::cookie`] from a reference. What it points to follows from the type and the count where it is read;
+//! - the cookie of an event is the address of the object with which it was created. The object still exists: its destruction waits until
+//!   every event that was read is acknowledged, and the kernel removes the unread ones;
+//! - between `wr_start` and `wr_complete` or `wr_abort` of a queue pair, its functions are called by the thread that called `wr_start`,
+//!   and by no other (ibv_wr_post(3)); see [`Lock::held`]. The same is true of the functions that read completions, and of a completion
+//!   queue between a `start_poll` that returned zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
 //!
-//! What C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory to
-//! be registered is the caller's until it is deregistered: so says ibv_reg_mr(3).
+//! Data that C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory that is
+//! registered belongs to the caller until it is deregistered, as ibv_reg_mr(3) says.
 
 #![allow(unsafe_code)]
 
@@ -40,12 +39,12 @@ pub(crate) struct Pointer(*const c_void);
 impl Pointer {
     pub(crate) const NULL: Self = Self(std::ptr::null());
 
-    /// To something that outlives its use.
+    /// To something that outlives the use of the pointer.
     pub(crate) fn to<T>(target: &T) -> Self {
         Self(std::ptr::from_ref(target).cast())
     }
 
-    /// To the first of some things, or to where they would be.
+    /// To the first of several items, or, if there are none, to where they would be.
     pub(crate) fn to_first<T>(targets: &[T]) -> Self {
         Self(targets.as_ptr().cast())
     }
@@ -58,12 +57,12 @@ impl Pointer {
         self.0.is_null()
     }
 
-    /// The number that the kernel shall put into events about `target`.
+    /// The number that the kernel puts into events about `target`.
     pub(crate) fn cookie<T>(target: &T) -> u64 {
         std::ptr::from_ref(target).expose_provenance() as u64
     }
 
-    /// From the cookie of an event, or a word of a request.
+    /// From the cookie of an event, or from a word of a request.
     pub(crate) fn from_word(word: u64) -> Self {
         Self(std::ptr::with_exposed_provenance(word as usize))
     }
@@ -72,7 +71,7 @@ impl Pointer {
         self.0.expose_provenance() as u64
     }
 
-    /// What it points to; none if it is null.
+    /// What it points to; `None` if it is null.
     pub(crate) fn get<'a, T>(self) -> Option<&'a T> {
         // SAFETY: by the contract of the call this came with, it is null or points to a `T` (second and third points).
         unsafe { self.0.cast::<T>().as_ref() }
@@ -89,45 +88,45 @@ impl Pointer {
         if self.is_null() { None } else { Self(self.0.cast::<T>().wrapping_add(index).cast()).get() }
     }
 
-    /// The array it points to, of so many items; it may be null if there are none.
+    /// The array of `count` items to which it points. It may be null if there are none.
     #[inline(always)]
     pub(crate) fn array<'a, T: zerocopy::FromBytes>(self, count: u32) -> Option<&'a [T]> {
         const { assert!(size_of::<T>() <= 1 << 16 && usize::BITS >= 64) }
         if count == 0 {
             return Some(&[]);
         }
-        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold. As many as a number of
-        // 32 bits says are less than a process can have.
+        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they contain. A count of 32 bits is
+        // smaller than what a process can have.
         (!self.0.is_null()).then(|| unsafe { std::slice::from_raw_parts(self.0.cast(), count as usize) })
     }
 
-    /// The items it points to. None if it is null and there is one at least, or if a process cannot have as many.
+    /// The items to which it points. `None` if it is null and `count` is not zero, or if a process cannot have that many.
     #[inline]
     pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
         if count == 0 { Some(&[]) } else { self.some_items(count) }
     }
 
-    /// The same. None also if it is null and there are none.
+    /// The same, but `None` also if it is null and there are no items.
     #[inline(always)]
     pub(crate) fn some_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
         if self.0.is_null() || !fits::<T>(count) {
             return None;
         }
-        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they hold.
+        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they contain.
         Some(unsafe { std::slice::from_raw_parts(self.0.cast(), count) })
     }
 }
 
-/// Whether a process can have an array of so many items: a slice of more must not be made.
+/// Whether a process can have an array of `count` items: a larger slice must not be created.
 fn fits<T>(count: usize) -> bool {
     count.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 
-/// Room for items that this library writes. There is one of it at a time, so that nobody gets the same room twice.
+/// Room for items that this library writes. Only one value exists for each room, so that the same room is not used twice.
 #[repr(transparent)]
 pub(crate) struct Places<'a, T>(*mut T, PhantomData<&'a mut T>);
 
-/// Room for one item, about which nothing is known before it is written.
+/// Room for one item, which is uninitialised until it is written.
 #[repr(transparent)]
 pub(crate) struct Room<T>(pub(crate) MaybeUninit<T>);
 
@@ -145,7 +144,7 @@ impl<T> Places<'_, T> {
 
     #[inline(always)]
     pub(crate) fn first(&mut self) -> Option<&mut Room<T>> {
-        // SAFETY: by the contract, it is null or there is room for one, which nobody else uses during the call.
+        // SAFETY: by the contract, it is null or there is room for one item, which nothing else uses during the call.
         unsafe { self.0.cast::<Room<T>>().as_mut() }
     }
 
@@ -154,7 +153,7 @@ impl<T> Places<'_, T> {
         if self.0.is_null() || !fits::<T>(count) {
             return &mut [];
         }
-        // SAFETY: by the contract, there is room for as many, and nobody else uses it during the call.
+        // SAFETY: by the contract, there is room for as many items, and nothing else uses it during the call.
         unsafe { std::slice::from_raw_parts_mut(self.0.cast(), count) }
     }
 }
@@ -164,14 +163,14 @@ impl Places<'_, u8> {
     pub(crate) fn write_prefix<T: Copy>(&mut self, value: &T, size: usize) -> Option<()> {
         let size = size.min(size_of::<T>());
         (!self.0.is_null()).then(|| {
-            // SAFETY: `value` has as many bytes, and by the contract so has the caller's structure. Padding is copied as it is,
-            // without being looked at.
+            // SAFETY: `value` has at least as many bytes, and by the contract so has the caller's structure. Padding is copied without
+            // being read.
             unsafe { std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), self.0, size) }
         })
     }
 }
 
-/// A text that ends with zero.
+/// A text that ends with a zero byte.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
@@ -186,22 +185,22 @@ impl Text {
 #[repr(transparent)]
 pub(crate) struct Handed(pub(crate) Pointer);
 
-/// Objects that C holds: `T` begins with the structure that C knows, and is counted.
+/// Objects that C holds. `T` begins with the structure that C knows, and has a reference count.
 pub(crate) struct Counted;
 
 impl Counted {
-    /// Hands one count to C.
+    /// Gives one reference to C.
     pub(crate) fn give<T>(object: Arc<T>) -> Handed {
         Handed(Pointer(Arc::into_raw(object).cast()))
     }
 
-    /// Takes a count back that C had.
+    /// Takes a reference back from C.
     pub(crate) fn take<T>(Handed(pointer): Handed) -> Option<Arc<T>> {
         // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)), but for what `share` takes and keeps for it.
         (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
     }
 
-    /// Another count of an object that C has one of.
+    /// Another reference to an object of which C has one.
     pub(crate) fn share<T>(pointer: Pointer) -> Option<Arc<T>> {
         // C keeps its own.
         let object = Self::take::<T>(Handed(pointer)).map(ManuallyDrop::new)?;
@@ -209,14 +208,14 @@ impl Counted {
     }
 }
 
-/// An object that C gives back, to be destroyed. Until it is freed other threads may still acknowledge its events: so
-/// it is not a `Box`, which nobody else may look into.
+/// An object that C gives back in order to destroy it. It is not a `Box`, which would need exclusive access: until the object is freed,
+/// other threads may still acknowledge its events.
 #[repr(transparent)]
 pub(crate) struct Given<T>(*mut T);
 
 impl<T> Given<T> {
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: by the contract, it is null or an object of this library's that is not yet destroyed.
+        // SAFETY: by the contract, it is null or an object of this library that is not yet destroyed.
         unsafe { self.0.as_ref() }
     }
 
@@ -225,7 +224,7 @@ impl<T> Given<T> {
         Self(Box::into_raw(object))
     }
 
-    /// Frees it.
+    /// Frees the object.
     pub(crate) fn free(self) {
         if !self.0.is_null() {
             // SAFETY: it was given to C as a `Box`, and C gives it back once.
@@ -234,7 +233,7 @@ impl<T> Given<T> {
     }
 }
 
-/// A list that ends with null, whose length stands before it.
+/// Gives C a list that ends with null. Its length is stored before the list.
 pub(crate) fn give_list(items: Vec<Handed>) -> Pointer {
     let length = Pointer::from_word(items.len() as u64);
     let list: Box<[Pointer]> =
@@ -244,12 +243,12 @@ pub(crate) fn give_list(items: Vec<Handed>) -> Pointer {
     Pointer(unsafe { list.add(1) }.cast())
 }
 
-/// Takes a list of [`give_list`] back.
+/// Takes back a list that [`give_list`] created.
 pub(crate) fn take_list(Handed(list): Handed) -> Vec<Handed> {
     if list.is_null() {
         return Vec::new();
     }
-    // SAFETY: `give_list` made it, so a length stands before it and as many items and a null behind that.
+    // SAFETY: `give_list` created it, so its length is stored before it, followed by as many items and a null.
     let items = unsafe {
         let first = list.0.cast::<Pointer>().cast_mut().sub(1);
         let length = (*first).word() as usize;
@@ -258,13 +257,13 @@ pub(crate) fn take_list(Handed(list): Handed) -> Vec<Handed> {
     items[1..items.len() - 1].iter().copied().map(Handed).collect()
 }
 
-/// Registers memory of the caller's.
+/// Registers memory of the caller.
 pub(crate) fn register(pd: &ProtectionDomain, range: Range) -> Result<Region> {
     // SAFETY: the caller keeps the memory until it is deregistered (last paragraph of the module's page).
     unsafe { pd.register_at(range) }
 }
 
-/// Changes what a region is.
+/// Changes the access flags, the memory or the protection domain of a region.
 pub(crate) fn change(
     region: &mut Region,
     flags: u32,
@@ -275,7 +274,7 @@ pub(crate) fn change(
     unsafe { region.change(flags, range, pd) }
 }
 
-/// Hands a boxed object to C, which knows the part at `offset` in it.
+/// Gives a boxed object to C, which uses the part at `offset` in it.
 pub(crate) fn give_part<W>(whole: Box<W>, offset: usize) -> Pointer {
     let whole = Box::into_raw(whole).cast::<u8>();
     debug_assert!(offset < size_of::<W>());
@@ -283,7 +282,7 @@ pub(crate) fn give_part<W>(whole: Box<W>, offset: usize) -> Pointer {
     Pointer(unsafe { whole.add(offset) }.cast())
 }
 
-/// Takes back what [`give_part`] gave.
+/// Takes back an object that [`give_part`] gave.
 pub(crate) fn take_part<W>(Handed(part): Handed, offset: usize) -> Option<Box<W>> {
     // SAFETY: `give_part` made the pointer, and C gives it back once (ibv_close_device(3)).
     (!part.is_null()).then(|| unsafe { Box::from_raw(part.0.cast::<u8>().sub(offset).cast_mut().cast()) })
@@ -291,7 +290,6 @@ pub(crate) fn take_part<W>(Handed(part): Handed, offset: usize) -> Option<Box<W>
 
 /// The completions of a queue of rings, read where they lie.
 pub(crate) fn in_place(queue: &CompletionQueue) -> Option<InPlace> {
-    // SAFETY: the queue is in a lock, which is held from the start of a poll to its end, and whenever completions are taken
-    // otherwise.
+    // SAFETY: the queue is in a lock, which is held from the start of a poll to its end, and whenever completions are taken otherwise.
     unsafe { queue.in_place() }
 }

@@ -13,7 +13,7 @@ use crate::channel;
 use crate::device::{self, Device};
 use crate::slots::{FRONT, block_operations, flagged_operations, front, numbered_operations, operations};
 
-/// An open device, as C knows it: [`Whole`] without its first part.
+/// An open device, as C sees it: [`Whole`] without its first part.
 #[repr(C)]
 pub(crate) struct Context {
     c: abi::Context,
@@ -21,10 +21,10 @@ pub(crate) struct Context {
     _device: Arc<Device>,
 }
 
-/// `struct verbs_context` and what is behind it.
+/// `struct verbs_context` and what follows it.
 ///
-/// It grows at its front. This is the layout of rdma-core 65, in which programs made for older versions find all that
-/// they know.
+/// It grows at its front. This is the layout of rdma-core 65, in which programs that were compiled for older versions find all fields
+/// that they know.
 #[repr(C)]
 struct Whole {
     front: [Function; FRONT],
@@ -49,7 +49,7 @@ fn open(device: Pointer) -> Answer<Pointer> {
         async_fd: context.as_fd().as_raw_fd(),
         num_comp_vectors: context.completion_vectors() as c_int,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
-        // `__VERBS_ABI_IS_EXTENDED`: there is a `verbs_context` around.
+        // `__VERBS_ABI_IS_EXTENDED`: this is part of a `verbs_context`.
         abi_compat: Pointer::from_word(u64::MAX),
     };
     let whole = Whole { front: front(), context: Context { c, context, _device: device } };
@@ -72,8 +72,8 @@ pub(crate) extern "C" fn get_async_event(
 ) -> c_int {
     let read = || {
         let (context, event) = (context.ok_or(EINVAL)?, event.ok_or(EINVAL)?);
-        // The cookie of an event is an address in the process that made the object. Another may have made the first one while
-        // this waited.
+        // The cookie of an event is an address in the process that created the object. Another process may have created the first one
+        // while this call waited.
         context.context.check()?;
         let record = channel::read_record(context.context.as_fd())?;
         context.context.check()?;

@@ -21,30 +21,30 @@ use crate::providers::CqPart;
 #[repr(C)]
 pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
-    /// Held by who polls, also from the start of a poll of the extended interface to its end.
+    /// Locked by the thread that polls; in the extended interface from the start of a poll to its end.
     pub(crate) queue: Lock<CompletionQueue>,
-    /// What that poll is at.
+    /// The position of such a poll.
     pub(crate) in_place: Beside<InPlace>,
     pub(crate) current: Beside<Unread>,
     is_in_place: bool,
-    /// What needs no lock.
+    /// The part that needs no lock.
     pub(crate) object: CompletionObject,
-    /// Events on the channel, and asynchronous ones, that were acknowledged.
+    /// Acknowledged events of the channel, and asynchronous ones.
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
-    /// What a poll of a queue is at whose completions tell the sender.
+    /// The position of a poll, for queues whose completions name the sender.
     pub(crate) told: Beside<Told>,
     pub(crate) own: CqPart,
     _domain: Option<Uses>,
 }
 
-/// What a completion queue is made from.
+/// The properties of a new completion queue.
 pub(crate) struct Wanted {
     pub(crate) cqe: u32,
     pub(crate) cq_context: Pointer,
     pub(crate) channel: Pointer,
     pub(crate) comp_vector: u32,
-    /// Flags of the driver's own.
+    /// Flags of the driver.
     pub(crate) flags: u8,
     pub(crate) domain: Option<Uses>,
 }
@@ -92,12 +92,12 @@ pub(crate) extern "C" fn create_cq(
     channel: Pointer,
     comp_vector: c_int,
 ) -> Option<Box<Cq>> {
-    // What is below zero is too much as well.
+    // A negative number is too large as well.
     let (cqe, comp_vector) = (cqe as u32, comp_vector as u32);
     or_null(make(context, Wanted { cqe, cq_context, channel, comp_vector, flags: 0, domain: None }))
 }
 
-/// As a driver's function is called.
+/// With the arguments of a driver's function.
 pub(crate) extern "C" fn create_plain_cq(
     context: Option<&Context>,
     cqe: c_int,
@@ -112,7 +112,7 @@ pub(crate) extern "C" fn resize_cq(cq: Option<&Cq>, cqe: c_int) -> c_int {
         let cq = cq.ok_or(EINVAL)?;
         let mut queue = cq.queue.lock()?;
         let resized = queue.resize(cqe as u32);
-        // It may have another ring now, whatever the answer.
+        // It may have another ring now, even after an error.
         if let Some(in_place) = boundary::in_place(&queue) {
             cq.in_place.with(|place| *place = in_place);
         }
@@ -131,7 +131,7 @@ pub(crate) extern "C" fn modify_cq(cq: Option<&Cq>, attr: Option<&ModifyCqAttr>)
     returned(modify())
 }
 
-/// It takes no lock: a poll that was begun and never ended keeps no queue from being destroyed.
+/// It takes no lock: a poll that was begun and never ended must not prevent the queue from being destroyed.
 pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
     let destroyed = end_shared(cq, |cq| {
         let read = cq.object.destroy_reporting()?;
@@ -146,10 +146,10 @@ pub(crate) extern "C" fn destroy_cq(cq: Given<Cq>) -> c_int {
 }
 
 impl Cq {
-    /// Forgets what is left of a queue pair that was reset; not in the middle of a poll of the extended interface, which may be
-    /// this thread's, as no library for rxe does it at all.
+    /// Removes the completions of a queue pair that was reset. Not in the middle of a poll of the extended interface, which may be one of
+    /// this thread: libraries for rxe do not do this at all.
     pub(crate) fn forget(&self, qp_num: u32) -> Answer {
-        // Others tell the completions of an earlier life apart.
+        // The completions of other queues show whether they are from before a reset.
         if !self.is_in_place {
             return Ok(());
         }
@@ -160,7 +160,7 @@ impl Cq {
     }
 }
 
-/// Two flags of completions have other bits in libibverbs than in the kernel. Others are the kernel's own.
+/// Two flags of completions have other bits in libibverbs than in the kernel. The others are the same.
 #[inline(always)]
 pub(crate) fn flags(flags: u32) -> u32 {
     const INVALIDATE: u32 = WcFlags::WITH_INVALIDATE.bits();
@@ -202,7 +202,7 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
     room.write(Wc { wc_flags: flags(wc.wc_flags), ..wc });
 }
 
-/// The number of completions. The header has looked into `cq` before, so it is not null.
+/// Returns the number of completions. The function in the header has already dereferenced `cq`, so it is not null.
 pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     if !cq.is_in_place {
         return poll_blocks(cq, count, places);
@@ -211,7 +211,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, W
     if wanted == 0 || places.first().is_none() {
         return poll_many(cq, count, places);
     }
-    // Of a program that asks for several, too, most polls find one or none.
+    // Most polls find one completion or none, even if the program asks for several.
     let few = cq.queue.try_with(|queue| queue.short_few_in_place(places.get(wanted)));
     few.map_or_else(|| poll_several(cq, count, places), |count| count as c_int)
 }
@@ -223,7 +223,7 @@ fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
 }
 
-/// The same of queues whose completions do not lie as the kernel has them. Who asks for a few finds one or none most of the time.
+/// The same for queues whose completions do not have the kernel's format. Polls for a few completions usually find one or none.
 pub(crate) extern "C" fn poll_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     if !matches!(count, 1..=4) {
         return poll_blocks_behind(cq, count, places, 0);
@@ -240,7 +240,7 @@ pub(crate) extern "C" fn poll_blocks(cq: &Cq, count: c_int, mut places: Places<'
     }
 }
 
-/// Goes on behind the completions that are there.
+/// Continues after the completions that were found.
 #[inline(never)]
 fn poll_blocks_behind(cq: &Cq, count: c_int, mut places: Places<'_, Wc>, there: u8) -> c_int {
     let rest = places.get(usize::try_from(count).unwrap_or(0)).get_mut(there.into()..).unwrap_or_default();
@@ -263,13 +263,13 @@ pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int 
     if cq.object.arm(solicited_only != 0) { 0 } else { notify(cq, solicited_only) }
 }
 
-/// Where no doorbell does it. Apart: an error has a large frame.
+/// For queues without a doorbell. A separate function, because an error needs a large stack frame.
 #[inline(never)]
 fn notify(cq: &Cq, solicited_only: c_int) -> c_int {
     let notify = || Ok(cq.object.notify(solicited_only != 0)?);
     returned(notify())
 }
 
-/// A mutex and a condition that only old programs would use.
+/// A mutex and a condition variable that only old programs would use.
 pub(crate) const MUTEX: libc::pthread_mutex_t = libc::PTHREAD_MUTEX_INITIALIZER;
 pub(crate) const CONDITION: libc::pthread_cond_t = libc::PTHREAD_COND_INITIALIZER;

@@ -1,8 +1,8 @@
-//! Devices: the list, and what is known before one is opened.
+//! Devices: the list, and the properties that are known before one is opened.
 //!
-//! A device is one object in every list, as long as it is there: programs compare pointers (librdmacm finds by them which
-//! devices are new). As in libibverbs, it is the same device if its file has the same name and the kernel gave it the same
-//! index (`same_sysfs_dev` in init.c, rdma-core 65); its name may change, and it keeps the one that it was found with.
+//! A device is the same object in every list, as long as it exists, because programs compare pointers (librdmacm finds new devices in
+//! this way). As in libibverbs, it is the same device if its file has the same name and the kernel gave it the same index
+//! (`same_sysfs_dev` in init.c, rdma-core 65). Its name may change; the object keeps the name with which the device was found.
 
 use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;
@@ -19,39 +19,40 @@ use crate::abi;
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 
-/// A device of a list. Counted: each list has one count, each open context another, and one is kept while the device is there.
+/// A device of a list, with a reference count: each list has one reference, each open context another, and one is kept as long as the
+/// device exists.
 #[repr(C)]
 pub(crate) struct Device {
     head: Head,
     pub(crate) device: uverbs::Device,
 }
 
-/// How every device begins, whoever made it.
+/// The head of every device, also of those that other libraries create.
 #[repr(C)]
 pub(crate) struct Head {
     c: abi::Device,
-    /// Where driver libraries look whether a device is theirs: of ours none is.
+    /// The field in which driver libraries see whether a device is theirs. It never is for devices of this library.
     driver_operations: usize,
 }
 
-/// Whether a driver library has made a device itself, as `mlx5dv_get_vfio_device_list` does: then there is nothing behind its head that
-/// this library knows.
+/// Whether a driver library has created the device itself, as `mlx5dv_get_vfio_device_list` does: then this library knows nothing after
+/// its head.
 fn is_foreign(device: Pointer) -> bool {
     device.get::<Head>().is_some_and(|head| head.driver_operations != 0)
 }
 
-/// What tells a device from another, also from one that had its name and its file before.
+/// Distinguishes a device from others, including one that had its name and its file before.
 #[derive(Clone)]
 struct Identity {
     node: PathBuf,
-    /// The kernel's number, which netlink says and sysfs does not.
+    /// The kernel's number, which netlink returns and sysfs does not.
     index: Option<u32>,
-    /// The number of its directory in sysfs. Its time would not do: it is that of the directory's first use.
+    /// The number of its directory in sysfs. The directory's time is not suitable, because it is that of its first use.
     inode: Option<u64>,
 }
 
 impl Identity {
-    /// None of a device whose file is not there, which cannot be opened: in a container, most often.
+    /// `None` for a device without a file, which cannot be opened; this is usual in a container.
     fn of(device: &uverbs::Device) -> Option<Self> {
         let node = device.node().filter(|node| node.exists())?.to_owned();
         let inode = device.sysfs().and_then(|path| path.metadata().ok()).map(|metadata| metadata.ino());
@@ -67,19 +68,19 @@ impl Identity {
     }
 }
 
-/// A device that was there when the kernel was last asked.
+/// A device that existed when the kernel was last queried.
 #[derive(Clone)]
 struct Known {
     identity: Identity,
     device: Arc<Device>,
-    /// The last time that it was found.
+    /// The number of the last query that found it.
     found: u64,
 }
 
-/// The devices that there are, the newest first.
+/// The devices that exist, newest first.
 static KNOWN: Local<Vec<Known>> = Local::new(Vec::clone);
 
-/// How often the kernel was asked.
+/// Number of queries.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// `enum ibv_transport_type`.
@@ -92,7 +93,7 @@ mod transport {
     pub(super) const UNSPECIFIED: u32 = 4;
 }
 
-/// A text in a field of fixed size, cut so that a zero stays behind it.
+/// A text in a field of fixed size, truncated so that a zero byte follows it.
 pub(crate) fn text<const N: usize>(text: &[u8]) -> [u8; N] {
     let mut field = [0; N];
     let len = text.len().min(N.saturating_sub(1));
@@ -128,7 +129,7 @@ impl Device {
     }
 }
 
-/// Every device; ENOSYS where the kernel's part of RDMA is not loaded.
+/// All devices; ENOSYS if the kernel's RDMA modules are not loaded.
 fn devices() -> Answer<Vec<Arc<Device>>> {
     let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
     let devices = uverbs::devices()?;
@@ -143,7 +144,7 @@ fn devices() -> Answer<Vec<Arc<Device>>> {
     Ok(update(&mut known, found, asked))
 }
 
-/// Makes `known` what was found, and returns that in its order.
+/// Updates `known` to what was found, and returns it in its order.
 fn update(known: &mut Vec<Known>, found: Vec<(Identity, uverbs::Device)>, asked: u64) -> Vec<Arc<Device>> {
     let mut new = Vec::new();
     for (identity, device) in found {
@@ -153,12 +154,12 @@ fn update(known: &mut Vec<Known>, found: Vec<(Identity, uverbs::Device)>, asked:
         }
     }
     known.splice(..0, new);
-    // Who asked later has found some that were not there yet.
+    // A later query may have found devices that did not exist yet.
     known.retain(|known| known.found >= asked);
     known.iter().map(|known| known.device.clone()).collect()
 }
 
-/// One of this library's devices that C has.
+/// A device of this library that C has.
 pub(crate) fn share(device: Pointer) -> Answer<Arc<Device>> {
     if is_foreign(device) { Err(EOPNOTSUPP) } else { Counted::share::<Device>(device).ok_or(EINVAL) }
 }
@@ -172,7 +173,7 @@ pub(crate) extern "C" fn get_device_list(count: Option<&mut c_int>) -> Pointer {
     give_list(devices.into_iter().map(Counted::give).collect())
 }
 
-/// One with a device of a driver library's is left as it is: this library did not make it.
+/// A list with a device of a driver library is not freed, because this library did not create it.
 pub(crate) extern "C" fn free_device_list(list: Handed) {
     if list.0.get::<Pointer>().is_some_and(|first| is_foreign(*first)) {
         return;
@@ -182,12 +183,12 @@ pub(crate) extern "C" fn free_device_list(list: Handed) {
     }
 }
 
-/// Also of a driver library's device.
+/// Also for a device of a driver library.
 pub(crate) extern "C" fn get_device_name(device: Option<&Head>) -> Pointer {
     device.map_or(Pointer::NULL, |head| Pointer::to(&head.c.name))
 }
 
-/// In network order.
+/// In network byte order.
 pub(crate) extern "C" fn get_device_guid(device: Option<&Device>) -> u64 {
     device.map_or(0, |device| device.device.node_guid().0.to_be())
 }
@@ -197,8 +198,8 @@ pub(crate) extern "C" fn get_device_index(device: Option<&Device>) -> c_int {
     index.and_then(|index| c_int::try_from(index).ok()).unwrap_or(-1)
 }
 
-/// Nothing has to be done for `fork`: the kernel copies registered pages for a child at once (since Linux 5.12), and
-/// the library refuses to work in a child on what its parent opened.
+/// Nothing has to be done for `fork`: the kernel copies registered pages for a child immediately (since Linux 5.12), and the library
+/// refuses to use in a child what its parent opened.
 pub(crate) extern "C" fn fork_init() -> c_int {
     0
 }
@@ -216,7 +217,7 @@ pub(crate) extern "C" fn dontfork_range(_base: Pointer, _size: usize) -> c_int {
     0
 }
 
-/// A driver library says that it is there; it is not needed.
+/// A driver library registers itself; it is not needed.
 pub(crate) extern "C" fn register_driver() -> c_int {
     0
 }
@@ -227,7 +228,7 @@ mod tests {
 
     /// A device as sysfs shows it.
     fn device(name: &str) -> uverbs::Device {
-        // Tests run beside each other: each tree has a number.
+        // Tests run at the same time, so each tree has a number.
         static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("uverbs-c-{name}-{}-{number}", std::process::id()));

@@ -1,7 +1,7 @@
-//! Domains of threads, and domains made of one for memory and one of threads.
+//! Thread domains and parent domains. A parent domain combines a protection domain with a thread domain.
 //!
-//! Objects of a domain of threads are used by one thread at a time. Nothing is gained by that here, as no lock that is free costs anything that
-//! matters; but programs make them, and what is refused and counted is as with the library of the one driver here that has them
+//! Objects of a thread domain are used by one thread at a time. This library gains nothing from that, because an uncontended lock costs
+//! very little. But programs create such domains, and errors and use counts are those of the only driver library here that has them
 //! (`efa_alloc_parent_domain` and others, providers/efa/verbs.c, rdma-core 65).
 
 use std::ffi::c_int;
@@ -14,10 +14,10 @@ use crate::context::Context;
 use crate::owned::{Owned, end};
 use crate::pd::Pd;
 
-/// Counts what uses a domain.
+/// Counts the users of a domain.
 pub(crate) type Uses = Arc<()>;
 
-/// Refuses to end what is used.
+/// Refuses to destroy a domain that is in use.
 fn unused(uses: &Uses) -> Answer {
     if Arc::strong_count(uses) > 1 { Err(EBUSY) } else { Ok(()) }
 }
@@ -44,20 +44,20 @@ pub(crate) extern "C" fn dealloc_td(td: Option<Box<Td>>) -> c_int {
     returned(end(td, |td| unused(&td.uses)))
 }
 
-/// What makes a domain one that is made of others.
+/// The domains that a parent domain combines.
 pub(crate) struct Parts {
     uses: Uses,
     _td: Option<Uses>,
 }
 
 impl Parts {
-    /// Whether it may go.
+    /// Whether it may be destroyed.
     pub(crate) fn end(&self) -> Answer {
         unused(&self.uses)
     }
 }
 
-/// `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`. Who asks for memory from a function of its own asks for more.
+/// `IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT`. A request for own allocation functions has other bits set too.
 const HAS_CONTEXT: u32 = 1 << 1;
 
 fn make(context: Option<&Context>, attr: Option<&ParentDomainInitAttr>) -> Answer<Box<Pd>> {
@@ -75,7 +75,7 @@ fn make(context: Option<&Context>, attr: Option<&ParentDomainInitAttr>) -> Answe
     if attr.comp_mask & !HAS_CONTEXT != 0 {
         return Err(EOPNOTSUPP);
     }
-    // None is made of one that is.
+    // A parent domain cannot be part of another one.
     if of.parts.is_some() {
         return Err(EINVAL);
     }
@@ -91,12 +91,12 @@ pub(crate) extern "C" fn alloc_parent_domain(
     or_null(make(context, attr))
 }
 
-/// What uses a domain, if that is made of others: it does not go before.
+/// A reference that keeps a parent domain from being destroyed; `None` for other domains.
 pub(crate) fn used(pd: &Pd) -> Option<Uses> {
     pd.parts.as_ref().map(|parts| parts.uses.clone())
 }
 
-/// The same of one that must be made of others.
+/// The same for a domain that must be a parent domain.
 pub(crate) fn used_parent(domain: Pointer) -> Answer<Uses> {
     domain.get::<Pd>().and_then(used).ok_or(EINVAL)
 }

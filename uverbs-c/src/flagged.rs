@@ -1,5 +1,5 @@
-//! The shortest ways to queues whose slots have a flag each. Contexts of devices that have such queues have these functions; each goes on
-//! with the one of all queues where its own way ends.
+//! The shortest paths for queues whose slots have a flag each. Contexts of devices with such queues use these functions. Each calls the
+//! general function for what it does not handle itself.
 
 use std::ffi::c_int;
 
@@ -28,7 +28,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, W
 type NoPieces = std::iter::Empty<Sge>;
 type NoBytes = std::iter::Empty<&'static [u8]>;
 
-/// The operation of a request; none of one that such a queue has not.
+/// The operation of a request; `None` if such a queue does not support it.
 #[inline(always)]
 fn operation(wr: &SendWr) -> Option<Opcode<'_>> {
     let remote = Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
@@ -41,7 +41,7 @@ fn operation(wr: &SendWr) -> Option<Opcode<'_>> {
     })
 }
 
-/// A list of sends, writes and reads of one piece each, which is in memory or inline.
+/// A list of sends, writes and reads of one piece each, in memory or inline.
 struct Plain<'a>(&'a Qp, Pointer);
 
 impl Plain<'_> {
@@ -73,10 +73,10 @@ impl FillSends for Plain<'_> {
     }
 }
 
-/// More inline bytes than such a queue takes.
+/// More inline bytes than such a queue accepts.
 const ROOM: usize = 256;
 
-/// The bytes that stand where pieces say, one behind the other.
+/// The bytes that the pieces describe, in one array.
 #[inline(never)]
 fn gather<'a>(pieces: &[Sge], room: &'a mut [u8]) -> Answer<&'a [u8]> {
     let mut len = 0;
@@ -87,7 +87,7 @@ fn gather<'a>(pieces: &[Sge], room: &'a mut [u8]) -> Answer<&'a [u8]> {
     Ok(&room[..len])
 }
 
-/// A list of any: how far it is posted, and why no further.
+/// A list of any requests: how far it is posted, and why it stopped.
 struct Any<'a> {
     qp: &'a Qp,
     at: &'a mut Pointer,
@@ -117,7 +117,7 @@ impl FillSends for Any<'_> {
             }
             *self.at = wr.next;
         }
-        // What was put before that is posted.
+        // The requests that were put before are posted.
         Ok(())
     }
 }
@@ -145,14 +145,14 @@ fn post_send_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_i
     });
     match posted {
         Some(Ok(())) => plain(told(answer, at, bad)),
-        // Nobody has seen any of it.
+        // The device has seen none of the requests.
         Some(unseen) => plain(told(unseen, list, bad)),
-        // Nothing can be posted: in a child of `fork`.
+        // Nothing can be posted: this is a child of `fork`.
         None => post::post_send(qp, list, bad),
     }
 }
 
-/// Posts a list as far as it can, and gives the first that is not posted.
+/// Posts a list as far as possible, and returns the first request that is not posted.
 #[inline(always)]
 fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
     queue.post_flagged(PlainReceives(list))
@@ -165,8 +165,8 @@ pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Poin
     }
 }
 
-/// Receives of any number of pieces, or why they cannot be posted. They are taken whatever the state of the queue pair: others than this
-/// library bring it to one.
+/// Posts receives with any number of pieces, or returns why they cannot be posted. They are accepted in every state of the queue pair,
+/// because others than this library change the state.
 #[cold]
 #[inline(never)]
 fn post_recv_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

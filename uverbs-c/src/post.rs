@@ -21,10 +21,10 @@ use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 use crate::request::{Bytes, Request};
 
-/// The memory of a request, of `most` pieces at most: nothing of more is looked at.
+/// The memory of a request, with at most `most` pieces: no others are read.
 #[inline(always)]
 pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [Sge]> {
-    // What is below zero is too much as well.
+    // A negative number is too large as well.
     let count = count as u32;
     if count > most {
         return Err(EINVAL);
@@ -35,7 +35,7 @@ pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [
 type NoPieces = std::iter::Empty<Sge>;
 type NoBytes = std::iter::Empty<&'static [u8]>;
 
-/// The first bytes of a frame that stands where pieces say.
+/// The first bytes of a frame, from its pieces.
 #[cold]
 #[inline(never)]
 pub(crate) fn head(pieces: &[Sge]) -> Answer<FrameHead> {
@@ -73,12 +73,12 @@ pub(crate) fn halves(word: u64) -> (u32, u32) {
 /// A list of requests.
 pub(crate) struct List<'a> {
     pub(crate) qp: &'a Qp,
-    /// The request that is looked at.
+    /// The current request.
     pub(crate) at: &'a mut Pointer,
 }
 
 impl List<'_> {
-    /// Puts its sends, writes and reads, up to the first that is none of them.
+    /// Puts its sends, writes and reads, up to the first request of another kind.
     #[inline(always)]
     fn put_messages<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
@@ -97,7 +97,7 @@ impl List<'_> {
         Ok(())
     }
 
-    /// The same of its datagrams.
+    /// The same for datagrams.
     #[inline(always)]
     pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
@@ -117,7 +117,7 @@ impl List<'_> {
         Ok(())
     }
 
-    /// Puts a request; false, and nothing done, when it is not so simple.
+    /// Puts a request. False, with nothing done, if the request needs the general code.
     #[inline(always)]
     fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
@@ -136,7 +136,7 @@ impl List<'_> {
 }
 
 impl<'a> Request<'a> {
-    /// One of a list, of any operation.
+    /// A request of a list, with any operation.
     fn of(qp: &Qp, queue: &SendQueue, wr: &'a SendWr) -> Answer<Self> {
         use wr_opcode::*;
         let wants_head = queue.wants_head();
@@ -153,7 +153,7 @@ impl<'a> Request<'a> {
         let opcode = match wr.opcode {
             SEND if !is_datagram => Opcode::Send,
             TSO if qp.is_raw_packet() => checked_large(qp, wants_head, wr, pieces)?,
-            // Everything else would be sent as a frame.
+            // Any other operation would be sent as a frame.
             _ if qp.is_raw_packet() => return Err(EINVAL),
             SEND | SEND_WITH_IMM if is_datagram => {
                 let (qp_num, qkey) = halves(second);
@@ -179,7 +179,7 @@ impl<'a> Request<'a> {
         };
         let flags = qp.flags(wr.send_flags);
         let head = if wants_head && opcode == Opcode::Send { Some(head(pieces)?) } else { None };
-        // Zero, for whoever sends to none.
+        // Zero for a request that names no queue.
         let srq = if qp.is_initiator() { halves(wr.qp_type).0 } else { 0 };
         let operation = Some(ToSrq(opcode, srq));
         let is_inline = flags.contains(SendFlags::INLINE);
@@ -188,13 +188,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What datagrams carry of an address handle.
+/// The part of an address handle that datagrams carry.
 #[inline(always)]
 pub(crate) fn address(ah: Option<&Ah>) -> Answer<&uverbs::raw::Address> {
     Ok(ah.ok_or(EINVAL)?.ah.get()?.driver_address())
 }
 
-/// A send queue, and what was begun with `wr_start`.
+/// A send queue, and the requests that were begun with `wr_start`.
 #[derive(Default)]
 pub(crate) struct Sending {
     pub(crate) queue: Owned<SendQueue>,
@@ -209,7 +209,7 @@ impl Sending {
     }
 }
 
-/// What is special about a large send: the header, and how many bytes stand behind it in each frame but the last.
+/// The additional data of a large send: the header, and the number of bytes after it in each frame except the last.
 fn large(wr: &SendWr) -> Answer<(&[u8], u16)> {
     let [header, sizes] = wr.bind_mw;
     let [a, b, c, d, ..] = sizes.to_ne_bytes();
@@ -217,7 +217,7 @@ fn large(wr: &SendWr) -> Answer<(&[u8], u16)> {
     Ok((Pointer::from_word(header).array(length.into()).ok_or(EINVAL)?, mss))
 }
 
-/// Why a request of a list is not posted.
+/// The errno for a request of a list that is not posted.
 impl From<Refused> for Code {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -235,18 +235,18 @@ impl From<Refused> for Code {
 /// Posts a list of sends to a queue pair.
 pub(crate) type Post = fn(&Qp, Pointer, Option<&mut Pointer>) -> c_int;
 
-/// The shortest way for a queue, and for what is posted to it most often.
+/// The shortest path for a queue, for the requests that are most often posted to it.
 pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
     match (queue.layout(), qp.is_datagram()) {
-        // All is looked at before it is posted: frames whose first bytes stand in the request itself, and what is for a shared receive
-        // queue at the other side.
+        // These need a check before they are posted: frames whose first bytes are in the request itself, and requests for a shared
+        // receive queue of the peer.
         _ if queue.wants_head() || qp.is_initiator() => post_any,
         (SendLayout::Slots, false) => post_messages::<Slots>,
         (SendLayout::Slots, true) => post_datagrams::<Slots>,
         (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
         (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
         (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
-        // The contexts have functions of their own for these, which come here with what else there is.
+        // The contexts have functions of their own for these, which call this one in all other cases.
         (SendLayout::Numbered | SendLayout::Flagged, _) => post_any,
     }
 }
@@ -271,7 +271,7 @@ pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_i
     plain(post(qp, list, bad, |_, _, _| Ok(())))
 }
 
-/// Posts the requests of a list: by `usual` until that finds one which is none of its own, and from there on each by itself.
+/// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
 #[inline(always)]
 fn post(
     qp: &Qp,
@@ -289,11 +289,11 @@ fn post(
         return Err(Refused::Elsewhere.into());
     };
     let mut answer = usual(queue, here, &mut at);
-    // Most often there is no other request behind those.
+    // Usually no other request follows.
     if !at.is_null() && answer.is_ok() {
         answer = post_each(qp, queue, &mut at);
     }
-    // Nobody has seen any of it if this fails.
+    // If this fails, the device has seen none of the requests.
     let published = queue.publish_here(here).map_err(|why| {
         at = list;
         unseen(queue, why)
@@ -317,7 +317,7 @@ fn post_each(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
     Ok(())
 }
 
-/// Why this request is not posted. What has no room in any is looked at before all else but the operation.
+/// The errno for a request that is not posted. Too much data for any request is checked before everything except the operation.
 #[cold]
 #[inline(never)]
 fn not_posted(qp: &Qp, queue: &SendQueue, at: Pointer, code: Code) -> Code {
@@ -333,14 +333,14 @@ fn not_posted(qp: &Qp, queue: &SendQueue, at: Pointer, code: Code) -> Code {
     if is_known && (too_many_pieces || is_too_large()) { too_many(qp) } else { code }
 }
 
-/// The device was not told of what is in the queue.
+/// The device was not notified of the requests in the queue.
 #[cold]
 #[inline(never)]
 pub(crate) fn unseen(queue: &mut SendQueue, why: Unseen) -> Code {
     queue.unseen(why).into()
 }
 
-/// A large send that the device and this queue pair can take.
+/// A large send that the device and this queue pair support.
 #[cold]
 #[inline(never)]
 fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) -> Answer<Opcode<'a>> {
@@ -350,13 +350,13 @@ fn checked_large<'a>(qp: &Qp, wants_head: bool, wr: &'a SendWr, pieces: &[Sge]) 
     Ok(Opcode::Large { header, mss })
 }
 
-/// Why a large send is not posted. What the device cannot cut is a header that the queue pair has no room for.
+/// The errno for a large send that is not posted. On a device that cannot segment, no queue pair has room for a header.
 #[cold]
 pub(crate) fn no_large(error: uverbs::Error) -> Code {
     if error.kind() == uverbs::ErrorKind::Unsupported { EINVAL } else { error.into() }
 }
 
-/// Why no receive is posted in a child of `fork`. One that is bad is that first, as it is with libibverbs.
+/// The errno for receives that are posted in a child of `fork`. A bad request takes precedence, as with libibverbs.
 #[cold]
 #[inline(never)]
 fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
@@ -375,10 +375,10 @@ impl ReceiveList {
 }
 
 impl FillReceives for ReceiveList {
-    /// With the first request that is not posted.
+    /// Together with the first request that is not posted.
     type Answer = (Answer, Pointer);
 
-    // Where it is goes from hand to hand by value, and so never into memory.
+    // The position is passed by value, so that it is never stored in memory.
     #[inline(always)]
     fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
         let mut at = self.0;
@@ -392,18 +392,18 @@ impl FillReceives for ReceiveList {
         (Ok(()), at)
     }
 
-    /// Those before the first that cannot be are posted.
+    /// If one cannot be posted, those before it are.
     #[inline(always)]
     fn is_kept(_: &Self::Answer) -> bool {
         true
     }
 }
 
-/// A list of receives of one piece each, up to the first that is another or is not posted.
+/// A list of receives of one piece each, up to the first that has another number or is not posted.
 pub(crate) struct PlainReceives(pub(crate) Pointer);
 
 impl FillReceives for PlainReceives {
-    /// The first that is not posted.
+    /// The first request that is not posted.
     type Answer = Pointer;
 
     #[inline(always)]
@@ -426,7 +426,7 @@ impl FillReceives for PlainReceives {
     }
 }
 
-/// Posts the receives of a list up to the first that cannot be, which is told.
+/// Posts the receives of a list up to the first that cannot be posted, which is returned.
 #[inline(always)]
 pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
     let most = queue.max_pieces();
@@ -437,7 +437,7 @@ pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option
     told(answer, at, bad)
 }
 
-/// Tells of a list that is not posted whole how far it is.
+/// Stores the first request that was not posted, if not all of the list was.
 #[inline(always)]
 pub(crate) fn told(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> Answer {
     if answer.is_err()
@@ -448,17 +448,18 @@ pub(crate) fn told(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> An
     answer
 }
 
-/// The data path leaves `errno` alone.
+/// The data path does not set `errno`.
 pub(crate) fn plain(answer: Answer) -> c_int {
     answer.map_or_else(Code::get, |()| 0)
 }
 
-/// The header has looked into `qp` before, so it is not null.
+/// The function in the header has already dereferenced `qp`, so it is not null.
 pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     (qp.post)(qp, list, bad)
 }
 
-/// Posts receives of one piece each by a way of the device's own, and goes on as for any queue with the first that this does not post.
+/// Posts receives of one piece each by the device's own code. From the first request on that this does not handle, continues as for any
+/// queue.
 #[inline(always)]
 pub(crate) fn post_recv_by(
     qp: &Qp,
@@ -480,7 +481,7 @@ pub(crate) fn post_recv_by(
 pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let mut queue = qp.receives.lock()?;
-        // A queue pair on a shared queue has none.
+        // A queue pair with a shared queue has none.
         match queue.as_mut() {
             Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
                 post_receives(queue, list, bad)
@@ -489,7 +490,7 @@ pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Poin
                 if let Some(bad) = bad {
                     *bad = list;
                 }
-                // To libmlx5 a queue that is not there is full.
+                // libmlx5 reports a missing queue as full.
                 let is_full = queue.is_none() && qp.is_in_blocks;
                 Err(if is_full { ENOMEM } else { EINVAL })
             }

@@ -1,4 +1,4 @@
-//! Queue pairs: making, changing, asking.
+//! Queue pairs: creating, changing and querying them.
 
 mod others;
 
@@ -32,23 +32,23 @@ use crate::xrcd::Xrcd;
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) c: abi::QpEx,
-    /// Not with the queue below: between `wr_start` and `wr_complete` that is locked, and this may be asked.
+    /// Not in the same lock as the queue: between `wr_start` and `wr_complete` that is locked, and this may be queried.
     pub(crate) qp: Lock<Owned<QueuePair>>,
     pub(crate) sends: Lock<Sending>,
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
-    /// How its sends are posted.
+    /// The function that posts its sends.
     pub(crate) post: Post,
-    /// How the operation that was begun last gets its data, where that is asked.
+    /// The functions that set the data of the operation that was begun last.
     pub(crate) setters: Cell<&'static Setters>,
-    /// What has no room in its requests is answered as a queue is that is full: by libmlx5.
+    /// A request that is too large for the queue is reported as if the queue were full, as libmlx5 does.
     pub(crate) is_in_blocks: bool,
-    /// The flags that every send request has: whether each makes a completion.
+    /// The flags that every send request has: whether each has a completion.
     all_flags: u32,
-    /// Whether it was made for the extended interface.
+    /// Whether it was created for the extended interface.
     is_extended: bool,
-    /// Whether it stands on a table of work queues: then it has no states, and no queues of its own.
+    /// Whether it uses a table of work queues. It then has no states and no own queues.
     is_spread: bool,
-    /// Whether its requests say for whom they are: datagrams, reliable ones too.
+    /// Whether each request names its destination: datagrams, including reliable ones.
     is_datagram: bool,
     pub(crate) events: Acknowledged,
     pub(crate) own: QpPart,
@@ -61,7 +61,7 @@ impl Qp {
         self.c.qp_base.qp_type == u32::from(qp_type::RAW_PACKET)
     }
 
-    /// Whether each of its requests names a shared receive queue at the other side.
+    /// Whether each of its requests names a shared receive queue of the peer.
     #[inline]
     pub(crate) fn is_initiator(&self) -> bool {
         self.c.qp_base.qp_type == u32::from(qp_type::XRC_INI)
@@ -91,7 +91,7 @@ const HAS_SEND_OPS: u32 = 1 << 6;
 /// `IBV_RX_HASH_FUNC_TOEPLITZ`.
 const TOEPLITZ: u8 = 1;
 
-/// A queue pair on a table of work queues.
+/// A queue pair over a table of work queues.
 fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let hash = &init.rx_hash_conf;
     let raw_packet = u32::from(qp_type::RAW_PACKET);
@@ -112,7 +112,7 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     Ok(without_queues(empty(pd.c.context, init.pd, init), made))
 }
 
-/// A queue pair that was made, and has no queues of its own.
+/// A queue pair that was created and has no own queues.
 fn without_queues(mut qp: Box<Qp>, made: QueuePair) -> Box<Qp> {
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.qp = Lock::new(Owned::new(made));
@@ -129,7 +129,7 @@ fn make_target(context: Option<&Context>, init: &QpInitAttrEx) -> Answer<Box<Qp>
     let xrcd = init.xrcd.get::<Xrcd>().ok_or(EINVAL)?;
     let of_none =
         QpInitAttrEx { send_cq: Pointer::NULL, recv_cq: Pointer::NULL, srq: Pointer::NULL, ..*init };
-    // The kernel is not told of a domain for memory; librdmacm looks for the one that it gave.
+    // The kernel gets no protection domain. librdmacm looks for the one that it passed.
     let qp = empty(Pointer::to(context), init.pd, &of_none);
     let cookie = Pointer::cookie(&*qp);
     let made = QueuePair::from(xrcd.xrcd.get()?.receive_qp().cookie(cookie).create()?);
@@ -145,7 +145,7 @@ const UNKNOWN_STATE: u32 = 7;
 
 fn open(context: Option<&Context>, attr: Option<&QpOpenAttr>) -> Answer<Box<Qp>> {
     let context = context.ok_or(EINVAL)?;
-    // librxe does not look at anything.
+    // librxe checks nothing.
     context.context.needs_xrc("qp.open")?;
     let attr = attr.ok_or(EINVAL)?;
     let needed = OPEN_NUMBER | OPEN_XRCD | OPEN_TYPE;
@@ -169,7 +169,7 @@ pub(crate) extern "C" fn open_qp(context: Option<&Context>, attr: Option<&QpOpen
     or_null(open(context, attr))
 }
 
-/// A queue pair that is not made yet.
+/// A queue pair that is not created yet.
 fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
     let mut qp = Box::new(Qp {
         c: qp_ex::part(context, pd, init),
@@ -191,7 +191,7 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
     qp
 }
 
-/// What only a driver has.
+/// Properties that only one driver has.
 pub(crate) struct Own {
     pub(crate) driver: DriverQp,
     /// The operations of the extended interface.
@@ -202,7 +202,7 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     make_own(context, init, None)
 }
 
-/// Of a driver's own type too.
+/// The same, including a driver's own type.
 pub(crate) fn make_own(
     context: Option<&Context>,
     init: &mut QpInitAttrEx,
@@ -235,7 +235,7 @@ pub(crate) fn make_own(
         return Err(EOPNOTSUPP);
     }
     let send = init.send_cq.get::<Cq>().ok_or(EINVAL)?;
-    // One that only sends has no use for the other, which need not be there.
+    // A queue pair that only sends does not use the other queue, which need not exist.
     let recv = if is_initiator { send } else { init.recv_cq.get::<Cq>().ok_or(EINVAL)? };
     let srq = init.srq.get::<Srq>();
     let mut qp = empty(pd.c.context, init.pd, init);
@@ -264,7 +264,7 @@ pub(crate) fn make_own(
         pd.pd.get()?.create_driver_parts(&init, driver)?
     };
     let real = made.capacity();
-    // On a shared queue there is none of its own. What was asked of it stays with librxe; libmlx5 says that there is nothing.
+    // With a shared queue there is no own one. librxe keeps the requested sizes; libmlx5 returns zero.
     let is_in_blocks = matches!(sends.layout(), SendLayout::Blocks(_));
     let (max_recv_wr, max_recv_sge) = match srq {
         _ if is_initiator => (0, 0),
@@ -290,14 +290,14 @@ pub(crate) fn make_own(
     Ok(qp)
 }
 
-/// By the older structure.
+/// From the older structure.
 pub(crate) fn make_plain(pd: Option<&Pd>, attr: &mut QpInitAttr, own: Option<&Own>) -> Answer<Box<Qp>> {
     let QpInitAttr { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all } = *attr;
     let pd = Pointer::to(pd.ok_or(EINVAL)?);
     let zero = QpInitAttrEx::new_zeroed();
     let given = QpInitAttrEx { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, ..zero };
     let mut init = QpInitAttrEx { pd, comp_mask: HAS_PD, ..given };
-    // A receiving queue pair of an extended connection is made in another way.
+    // A receiving queue pair of an extended connection is created in another way.
     let qp = make_own(None, &mut init, own)?;
     attr.cap = init.cap;
     Ok(qp)
@@ -353,7 +353,7 @@ fn ah_attr(dest: &QpDest) -> AhAttr {
     AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num, reserved: 0 }
 }
 
-/// The attributes that every kernel's commands have; `IBV_QP_RATE_LIMIT` is not among them.
+/// The attributes that the commands of every kernel have; `IBV_QP_RATE_LIMIT` is not among them.
 const KNOWN: u32 = QpAttrMask::DEST_QPN.bits() * 2 - 1;
 
 fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
@@ -390,11 +390,11 @@ fn modify(qp: Option<&Qp>, attr: Option<&QpAttr>, mask: u32) -> Answer {
     };
     let mut sends = qp.sends.lock()?;
     let mut receives = qp.receives.lock()?;
-    // A queue pair on a table has no states.
+    // A queue pair over a table has no states.
     if qp.is_spread {
         return Err(EOPNOTSUPP);
     }
-    // A receiving one of an extended connection has no queue.
+    // A receiving queue pair of an extended connection has no queue.
     let queue = sends.queue.get_mut().ok();
     let made = qp.qp.lock()?;
     made.get()?.modify(&request, queue, receives.as_mut())?;
@@ -415,7 +415,7 @@ pub(crate) extern "C" fn modify_qp(qp: Option<&Qp>, attr: Option<&QpAttr>, mask:
     returned(modify(qp, attr, mask as u32))
 }
 
-/// The attributes that can be asked for: those below `IBV_QP_RATE_LIMIT`, with the bits that older headers had.
+/// The attributes that can be queried: those below `IBV_QP_RATE_LIMIT`, with the bits that older headers had.
 const ASKED: u32 = (1 << 25) - 1;
 
 fn query(
@@ -436,7 +436,7 @@ fn query(
         let pair = pair.get()?;
         (pair.query(QpAttrMask::from_bits_retain(mask))?, pair.capacity())
     };
-    // A kernel's driver may know nothing of the queues of a process (mlx5_ib_query_qp, qp.c, Linux 6.1): those are told then.
+    // A kernel's driver may not know the queues of a process (mlx5_ib_query_qp, qp.c, Linux 6.1): their own sizes are used then.
     let known = |answer: u32, own: u32| if answer == 0 { own } else { answer };
     let cap = QpCap {
         max_send_wr: known(answer.max_send_wr, capacity.sends),

@@ -1,4 +1,4 @@
-//! Asking an open device: limits, ports, addresses.
+//! Querying an open device: limits, ports, addresses.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ fn device_attr(context: &uverbs::Context, answer: &ExQueryDeviceResp) -> DeviceA
                 fw_ver: text(context.firmware(base.fw_ver).as_bytes()),
                 node_guid: base.node_guid.get().to_be(),
                 sys_image_guid: base.sys_image_guid.get().to_be(),
-                // Limits that C has with a sign.
+                // Limits that are signed in C.
                 $($field: base.$field as _,)*
             }
         };
@@ -76,7 +76,7 @@ fn query_device_all(context: &uverbs::Context) -> Answer<DeviceAttrEx> {
     Ok(attr)
 }
 
-/// Of a device of an older kernel nobody knows, as of one that does not tell.
+/// On an older kernel the speed is unknown, as on a device that does not report it.
 pub(crate) extern "C" fn query_port_speed(
     context: Option<&Context>,
     port: u32,
@@ -163,7 +163,7 @@ pub(crate) extern "C" fn query_port_sized(
     returned(query())
 }
 
-/// Bytes of `ibv_port_attr` when this call was the only one: programs made then have no more room.
+/// Size of `ibv_port_attr` in bytes when this was the only call: programs from that time have no more room.
 const FIRST_PORT_ATTR: usize = 48;
 
 pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: Places<'_, u8>) -> c_int {
@@ -192,7 +192,7 @@ fn gid(context: Option<&Context>, port: u32, index: u32) -> Answer<GidEntry> {
     Ok(entry(&context.ok_or(EINVAL)?.context.gid(port, index)?))
 }
 
-/// The entry, all zero where the table has none: older calls know no empty entries.
+/// The entry, all zeros if the table has none: older calls have no concept of empty entries.
 fn gid_or_zero(context: Option<&Context>, port: u8, index: c_int) -> Answer<GidEntry> {
     let index = u32::try_from(index).map_err(|_| EINVAL)?;
     match gid(context, port.into(), index) {
@@ -214,7 +214,7 @@ pub(crate) extern "C" fn query_gid(
     minus_one(query())
 }
 
-/// `enum ibv_gid_type_sysfs`: 1 for RoCE version 2, else 0.
+/// `enum ibv_gid_type_sysfs`: 1 for RoCE version 2, otherwise 0.
 pub(crate) extern "C" fn query_gid_type(
     context: Option<&Context>,
     port: u8,
@@ -247,7 +247,7 @@ pub(crate) extern "C" fn query_gid_ex(
     returned(query())
 }
 
-/// The number of entries, or an errno below zero.
+/// The number of entries, or a negative errno.
 pub(crate) extern "C" fn query_gid_table(
     context: Option<&Context>,
     mut places: Places<'_, u8>,

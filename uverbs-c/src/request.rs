@@ -1,4 +1,4 @@
-//! Requests that are written by no short way: of any operation, with any data.
+//! Requests without a short path: any operation, with any data.
 
 use uverbs::abi::types::SendFlags;
 use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Refused, SendQueue, Sge, ToSrq};
@@ -10,7 +10,7 @@ use crate::boundary::Pointer;
 /// The bytes of a request that is sent inline.
 #[derive(Clone)]
 pub(crate) enum Bytes<'a> {
-    /// Those that stand where pieces say.
+    /// Bytes described by pieces.
     Pieces(std::slice::Iter<'a, Sge>),
     Buffers(Buffers),
 }
@@ -24,14 +24,14 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// The items that this points to.
+    /// The items to which this points.
     pub(crate) fn new(list: Pointer, count: usize) -> Self {
         Self { list, next: 0, count }
     }
 }
 
 impl<'a> Bytes<'a> {
-    /// Of pieces that stand somewhere.
+    /// From pieces.
     pub(crate) fn new(pieces: &'a [Sge]) -> Answer<Self> {
         let is_nowhere = |piece: &Sge| piece.addr == 0 && piece.length > 0;
         if pieces.iter().any(is_nowhere) { Err(EINVAL) } else { Ok(Self::Pieces(pieces.iter())) }
@@ -61,16 +61,16 @@ impl<'a> Iterator for Bytes<'a> {
 pub(crate) struct Request<'a> {
     pub(crate) wr_id: u64,
     pub(crate) flags: SendFlags,
-    /// The operation; none if it is written, and gets its data now.
+    /// The operation; `None` if it is already written and gets its data now.
     pub(crate) operation: Option<ToSrq<'a>>,
-    /// The first bytes of a frame, where the queue wants them.
+    /// The first bytes of a frame, if the queue needs them.
     pub(crate) head: Option<FrameHead>,
     pub(crate) data: Data<std::slice::Iter<'a, Sge>, Bytes<'a>>,
 }
 
 impl Request<'_> {
     /// Writes it into a queue of any kind.
-    // Once for all who have one: it is large.
+    // A single function for all callers, because it is large.
     #[inline(never)]
     pub(crate) fn put(self, queue: &mut SendQueue) -> Result<(), Refused> {
         queue.step(self)
@@ -78,7 +78,7 @@ impl Request<'_> {
 }
 
 impl FillSends for Request<'_> {
-    // Such a queue has a function of its own, and no extended interface.
+    // A queue with flags has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 

@@ -10,7 +10,7 @@ use nix::libc;
 use crate::answer::{Answer, Code, EINVAL, or_null};
 use crate::boundary::{Places, Pointer, Text};
 
-/// The path of sysfs: `SYSFS_PATH` if that is set, without the slashes at its end.
+/// The path of sysfs: `SYSFS_PATH` if it is set, without slashes at its end.
 pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
     // Not a lock, which a child of `fork` could find held.
     static PATH: AtomicPtr<[u8; 256]> = AtomicPtr::new(std::ptr::null_mut());
@@ -19,7 +19,7 @@ pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
         let path = path.as_bytes();
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let text = Box::into_raw(Box::new(crate::device::text(&path[..end])));
-        // Of threads that come here together one is first; what the others have made stays unused.
+        // If several threads arrive here together, the first one's text is used; the other texts stay unused.
         let _ = PATH.compare_exchange(std::ptr::null_mut(), text, Ordering::AcqRel, Ordering::Acquire);
     }
     Pointer::from_word(PATH.load(Ordering::Acquire).expose_provenance() as u64)
@@ -32,7 +32,7 @@ fn read(directory: &Text, file: &Text, places: &mut Places<'_, u8>, size: usize)
     let opened = std::fs::File::open(OsStr::from_bytes(&path));
     let read = opened.and_then(|file| file.take(size as u64).read_to_end(&mut text));
     read.map_err(|error| Code::new(error.raw_os_error().unwrap_or(libc::EIO)))?;
-    // The line without its end; a zero comes behind it.
+    // The line without its end, followed by a zero byte.
     if text.last() == Some(&b'\n') {
         text.pop();
     }

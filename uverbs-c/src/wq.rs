@@ -122,7 +122,7 @@ pub(crate) struct Table {
     pub(crate) table: Owned<IndirectionTable>,
 }
 
-/// As many as the caller says that there are; ENOMEM if there is no memory for them.
+/// As many as the caller says that there are; ENOMEM if there is not enough memory.
 fn collected<T>(items: impl ExactSizeIterator<Item = Answer<T>>) -> Answer<Vec<T>> {
     let mut all = Vec::new();
     all.try_reserve_exact(items.len())?;
@@ -142,9 +142,9 @@ fn create_table(context: Option<&Context>, attr: Option<&RwqIndTableInitAttr>) -
         .map(|i| attr.ind_tbl.item::<Pointer>(i).and_then(|queue| queue.get::<Wq>()).ok_or(EINVAL));
     let queues = collected(queues)?;
     let table = {
-        // A queue may stand in the table more than once, but is locked once; always in the same order.
+        // A queue may be in the table more than once, but is locked once; always in the same order.
         let mut each = collected(queues.iter().copied().map(Ok))?;
-        // There is room for all. Each goes to its place: they are few, and a sort is 5 kB of code.
+        // There is room for all. Each is inserted at its place: there are few, and a sort is 5 kB of code.
         each.clear();
         for &queue in &queues {
             let place = each.binary_search_by_key(&std::ptr::from_ref(queue), |one| std::ptr::from_ref(*one));

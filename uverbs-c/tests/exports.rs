@@ -1,4 +1,4 @@
-//! The built libraries have the names and versions that programs look for.
+//! Checks that the built libraries have the names and versions that programs need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use object::elf::{FileHeader64, SHN_UNDEF, VER_NDX_GLOBAL};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, LittleEndian};
 
-/// Where the libraries are. Cargo builds none for a test, so they are built here, beside the test.
+/// The directory of the libraries. Cargo does not build them for a test, so they are built here, beside the test.
 fn built() -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     // target/PROFILE/deps/TEST
@@ -85,7 +85,7 @@ fn mapped(map: &str) -> BTreeSet<String> {
     names
 }
 
-/// Asserts that the names and versions that a library exports are those of its map, so many at least.
+/// Asserts that a library exports exactly the names and versions in its map, and at least `least` of them.
 fn exports_the_map(bytes: &[u8], map: &str, least: usize) {
     let (found, mapped) = (exported(bytes), mapped(map));
     let missing: Vec<_> = mapped.difference(&found).collect();
@@ -101,7 +101,7 @@ fn every_name_of_the_map_is_exported_in_its_version_and_no_other() {
     exports_the_map(&library(), MAP, 500);
 }
 
-/// Named in the maps of rdma-core and defined nowhere there: inline in the header, or gone.
+/// Named in the maps of rdma-core and defined nowhere there: inline in the header, or removed.
 const NEVER_DEFINED: [&str; 2] = ["ibv_query_device_ex", "ibv_cmd_query_device"];
 
 /// releases.list: version, name, first and last release of rdma-core whose `libibverbs.map.in` has it.
@@ -116,7 +116,7 @@ fn every_name_of_every_release_is_there() {
         for release in first.parse::<u32>().expect("a release")..=last.parse().expect("a release") {
             *releases.entry(release).or_default() += 1;
         }
-        // The interface before 2007, which has a name in 1.1 too, is left out.
+        // The interface before 2007, whose names also exist in 1.1, is left out.
         let is_twin = version == "IBVERBS_1.0" && is_there("IBVERBS_1.1", name);
         assert!(is_twin || NEVER_DEFINED.contains(&name) || is_there(version, name), "{line} is missing");
     }
@@ -150,7 +150,7 @@ fn exports_the_list(library: &str, map: &str, list: &str) {
         assert!(exported.contains(&format!("{version} {name}")), "{line} is missing");
         listed += 1;
     }
-    // No name of its own either: a program that asks for one that a release lacks must hear so.
+    // No other name either: a program that looks for a name that a release lacks must not find it.
     assert_eq!(exported.len(), listed);
     exports_the_map(&bytes, map, listed);
 }
@@ -169,7 +169,8 @@ fn every_name_of_libefa_is_there() {
     exports_the_list("libefa.so", include_str!("../efa/efa.map"), list);
 }
 
-/// Names were added to private versions of old releases: each version has all, so that none is missing in a release nobody looked at.
+/// Names were added to private versions of old releases. Each private version has all names, so that none is missing in a release that
+/// was not checked.
 #[test]
 fn all_private_versions_have_the_same_names() {
     let exported = exported(&library());
@@ -197,7 +198,7 @@ fn compiler() -> Option<Command> {
     None
 }
 
-/// A place for what is linked, removed at the end.
+/// A directory for linked programs, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -247,7 +248,7 @@ fn programs_can_be_linked_with_the_archive() {
     let directory = Directory::new("archive");
     let (source, program) = (directory.0.join("program.c"), directory.0.join("program"));
     std::fs::write(&source, PROGRAM).expect("a file");
-    // Into a program with shared libraries, into one without, and as programs name the drivers that they want.
+    // Into a program with shared libraries, into one without, and as programs do that name their drivers.
     let ways: [&[&str]; 4] =
         [&[], &["-static"], &["-static-pie"], &["-static", "-DRDMA_STATIC_PROVIDERS=mlx5,rxe"]];
     for way in ways {
@@ -259,7 +260,7 @@ fn programs_can_be_linked_with_the_archive() {
     }
 }
 
-/// A program that looks for devices, and runs where there are none.
+/// A program that lists devices, and also runs if there are none.
 const PROGRAM: &str = r#"
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -291,7 +292,7 @@ fn the_library_is_called_as_programs_look_for_it() {
             .collect()
     };
     assert_eq!(texts(i64::from(object::elf::DT_SONAME)), ["libibverbs.so.1"]);
-    // Nothing beyond what every process has loaded anyway.
+    // Nothing except what every process has loaded anyway.
     for needed in texts(i64::from(object::elf::DT_NEEDED)) {
         assert!(["libc.so", "ld-linux"].iter().any(|known| needed.starts_with(known)), "{needed}");
     }

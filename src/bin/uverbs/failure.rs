@@ -23,17 +23,17 @@ Exit codes:
 /// Why the program ends early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The library said no.
+    /// The library has returned an error.
     Uverbs(uverbs::Error),
-    /// An option holds no rule.
+    /// An option contains no valid rule.
     Rule(RuleError),
     /// Options that make no sense here.
     Usage(String),
-    /// A device that is not there.
+    /// A device that does not exist.
     NotFound(String),
-    /// What the process may not do.
+    /// The process lacks a permission.
     Denied(String),
-    /// What cannot be done on this device.
+    /// The device does not support this.
     Unsupported(String),
     /// A file that cannot be read.
     File(String, io::Error),
@@ -64,7 +64,7 @@ impl Failure {
         }
     }
 
-    /// The same with what it is about before it.
+    /// The same, preceded by the name of its subject.
     pub(crate) fn said_of(self, what: impl fmt::Display) -> Self {
         use uverbs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
         let text = format!("{what}: {self}");
@@ -79,15 +79,15 @@ impl Failure {
         }
     }
 
-    /// Says why on standard error. That nobody reads the output any more is no reason to say anything.
+    /// Prints the reason on standard error. If only the reader of the output has gone, nothing is printed.
     pub(crate) fn report(&self) {
         if matches!(self, Self::Output(error) if error.kind() == ErrorKind::BrokenPipe) {
             return;
         }
         let mut stderr = io::stderr().lock();
-        // Where this cannot be written nothing can.
+        // If this cannot be written, nothing can.
         let _ = match self {
-            // People see where; programs get one line.
+            // People see the position in the rule; programs get one line.
             Self::Rule(error) if stderr.is_terminal() => writeln!(stderr, "uverbs: --rule: {error:#}"),
             _ => writeln!(stderr, "uverbs: {self}"),
         };
@@ -105,16 +105,16 @@ pub(crate) fn ended(outcome: Outcome) -> ExitCode {
     }
 }
 
-/// Says something that is no failure on standard error, in one line.
+/// Prints a remark that is not a failure on standard error, in one line.
 pub(crate) fn remark(text: impl fmt::Display) {
-    // Where this cannot be written nothing can.
+    // If this cannot be written, nothing can.
     let _ = writeln!(io::stderr(), "uverbs: {text}");
 }
 
-/// The first failure of several steps that were all tried; the others are reported here.
+/// The first failure of several steps that were all attempted. The others are reported here.
 pub(crate) fn first(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     let mut failures: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
-    // That nobody reads the output is no failure, and must not hide one.
+    // A closed output is not a failure, and must not hide one.
     failures.sort_by_key(|failure| failure.exit_code() == 0);
     let mut failures = failures.into_iter();
     let first = failures.next();
@@ -122,17 +122,17 @@ pub(crate) fn first(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
     first.map_or(Ok(()), Err)
 }
 
-/// Answers a command line that cannot be understood, or that asks for help.
+/// Handles a command line that is invalid or that requests help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
-        // Help and version: output like any other.
+        // Help and version are output like any other.
         return ended(Output::new().text(error.render()));
     }
     if error.kind() == MissingSubcommand {
-        // Where this cannot be written nothing can.
+        // If this cannot be written, nothing can.
         let _ = error.print();
     } else {
-        // What is wrong and a hint, without the usage that follows: one line.
+        // The error and a hint, without the usage text that follows: one line.
         let text = error.render().to_string();
         let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
         let words: Vec<_> =

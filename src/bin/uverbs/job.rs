@@ -1,4 +1,4 @@
-//! What counting takes: a queue pair with room for frames, counters, and a flow that counts into them.
+//! The objects that counting needs: a queue pair with room for frames, counters, and a flow that counts into them.
 
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Counters, Error, Flow, FlowRule, MemoryRegion, Point,
@@ -8,14 +8,14 @@ use uverbs::{
 use crate::Outcome;
 use crate::target::Target;
 
-/// Frames that can wait to be looked at.
+/// Number of frames that can wait to be processed.
 const DEPTH: u32 = 256;
-/// Room for each: what the largest packet of IP and its Ethernet header take, VLAN tags included.
+/// Room for each: the largest IP packet with its Ethernet header and VLAN tags.
 const SLOT: usize = 66 * 1024;
 const PACKETS: u32 = 0;
 const BYTES: u32 = 1;
 
-/// Everything that counting takes, in the order that it is released in.
+/// The objects that counting needs, in the order of their release.
 #[derive(Debug)]
 pub(crate) struct Job {
     reader: Reader,
@@ -30,12 +30,12 @@ pub(crate) struct Job {
     completions: [Completion; 64],
     /// Frames that were received.
     pub(crate) received: u64,
-    /// Why no more are.
+    /// Why no more frames are received.
     pub(crate) broken: Option<Status>,
 }
 
 impl Job {
-    /// Puts a rule in force that counts, and receives what it takes.
+    /// Puts a counting rule in force, and receives the packets that it matches.
     pub(crate) fn start(target: &Target, port: u8, rule: FlowRule) -> Outcome<Self> {
         target.check_port(port)?;
         let context = target.open()?;
@@ -54,7 +54,7 @@ impl Job {
         Ok(Self { reader, flow, counters, qp, memory, cq, pd, context, completions, received, broken })
     }
 
-    /// Takes the frames that have come in, and makes room for as many.
+    /// Takes the frames that were received, and posts as many receives.
     pub(crate) fn drain(&mut self) -> Outcome {
         loop {
             let count = self.cq.poll(&mut self.completions);
@@ -79,12 +79,12 @@ impl Job {
         Ok((value(PACKETS), value(BYTES)))
     }
 
-    /// The state of a port, as InfiniBand numbers them.
+    /// The state of a port, in InfiniBand's numbers.
     pub(crate) fn port_state(&self, port: u8) -> Outcome<u8> {
         Ok(self.context.query_port(port)?.legacy_resp.state)
     }
 
-    /// Releases everything, children before parents. All is tried; the first error is told.
+    /// Releases everything, children before parents. Every release is attempted; the first error is returned.
     pub(crate) fn release(self) -> uverbs::Result<()> {
         let Self { reader, flow, counters, qp, memory, cq, pd, .. } = self;
         drop(reader);
@@ -100,12 +100,12 @@ impl Job {
     }
 }
 
-/// What could not be destroyed is dropped, which tries once more.
+/// An object that could not be destroyed is dropped, which tries once more.
 pub(crate) fn told<T>(result: Result<(), (T, Error)>) -> uverbs::Result<()> {
     result.map_err(|(_, error)| error)
 }
 
-/// Posts the slots of these numbers.
+/// Posts the slots with these numbers.
 fn post(
     qp: &mut QueuePair<RawPacket>,
     memory: &MemoryRegion,

@@ -1,9 +1,9 @@
-//! Columns as wide as what is in them, and colours where there are any.
+//! Tables with columns as wide as their contents, and with colours on terminals that have them.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
-/// How a cell looks on a terminal that has colours.
+/// The appearance of a cell on a terminal with colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Style {
     #[default]
@@ -25,7 +25,7 @@ impl Style {
     }
 }
 
-/// Whether there are colours: on a terminal that is not called dumb, and unless NO_COLOR is set to anything.
+/// Whether colours are used: on a terminal that is not called dumb, unless NO_COLOR is set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Colours(bool);
 
@@ -54,7 +54,7 @@ impl Colours {
     }
 }
 
-/// A cell: numbers stand at the right.
+/// A cell. Numbers are aligned to the right.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cell {
     text: String,
@@ -67,7 +67,7 @@ impl Cell {
         Self { text: text.to_string(), right: true, ..Self::default() }
     }
 
-    /// A number that is there, or a dash.
+    /// A number, or a dash if there is none.
     pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> Self {
         Self::number(value.map_or_else(|| "-".to_owned(), |value| value.to_string()))
     }
@@ -88,7 +88,7 @@ impl<T: Into<String>> From<T> for Cell {
 pub(crate) struct Table(Vec<Vec<Cell>>);
 
 impl Table {
-    /// One with a line of headings, of which those of numbers stand at the right, too.
+    /// A table with a line of headings. Headings of numbers are aligned to the right too.
     pub(crate) fn with_head(head: &[&str]) -> Self {
         let cells = head.iter().map(|text| Cell::from(*text).styled(Style::Head));
         Self(vec![cells.collect()])
@@ -102,7 +102,7 @@ impl Table {
         self.0.is_empty()
     }
 
-    /// Appends the lines to a text, each behind `indent`.
+    /// Appends the lines to a text, each after `indent`.
     pub(crate) fn write(&self, text: &mut String, indent: &str, colours: Colours) {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.0.iter().filter_map(move |line| line.get(column));
@@ -117,11 +117,11 @@ impl Table {
                 let missing = width - len(cell);
                 let before = padding + if right { missing } else { 0 };
                 if !cell.text.is_empty() {
-                    // A string takes anything.
+                    // Writing to a string cannot fail.
                     let _ = write!(text, "{:before$}{}", "", colours.paint(&cell.text, cell.style));
                     padding = 0;
                 }
-                // What stands before nothing more is left out.
+                // Spaces at the end of a line are left out.
                 padding += if cell.text.is_empty() {
                     *width
                 } else if right {

@@ -1,16 +1,16 @@
-//! The time, for the age of cached values: `CLOCK_MONOTONIC`, and the CPU's counter in its place where the
-//! kernel itself reads that one.
+//! The time for the age of cached values: `CLOCK_MONOTONIC`, or the CPU's counter if the kernel itself uses that counter as its clock
+//! source.
 //!
-//! A look at the counter is one instruction or two (`counter.rs`); `clock_gettime` is some fifty, and a system call where the kernel's
-//! clock source cannot be read from user space. The counter is taken when it is the kernel's clock source: then the
-//! kernel has found that it ticks evenly, in every state of the CPU and alike on all CPUs. How fast it ticks is measured
-//! once in the life of a process, which takes two milliseconds. When a device is read the two are compared, at most once in a
-//! millisecond (`watch.rs`). Where the counter cannot be used, or not any more, every age is told by `clock_gettime`.
+//! Reading the counter takes one or two instructions (`counter.rs`). `clock_gettime` takes some fifty, and is a system call if the
+//! kernel's clock source cannot be read from user space. The counter is used if it is the kernel's clock source: the kernel has then
+//! found that it ticks at a constant rate, in every state of the CPU and equally on all CPUs. Its rate is measured once in the life of a
+//! process, which takes two milliseconds. When a device is read, the counter is compared with the clock, at most once per millisecond
+//! (`watch.rs`). If the counter cannot be used, or not any more, every age comes from `clock_gettime`.
 //!
-//! An age is never less than it is said to be, as far as the clock tells: the speed of the counter is the least that the
-//! measurement allows, and to an age one step of its clock is added: of `clock_gettime`, which is some milliseconds where the
-//! kernel's clock source is coarse, or of a counter that is slower than the CPU. Between two reads of a device nobody compares: a counter that goes wrong then can make
-//! values seem younger than they are until the next read.
+//! An age is never higher than the reported one, as far as the clock is right: the rate of the counter is the lowest that the measurement
+//! allows, and one step of the clock is added to each age. The step of `clock_gettime` is some milliseconds if the kernel's clock source
+//! is coarse; a counter that is slower than the CPU has a step too. Between two reads of a device the counter is not compared: if it goes
+//! wrong in that time, values can seem younger than they are until the next read.
 //!
 //! # Safety
 //! `COUNTER` is null or points to a box that is never freed.
@@ -30,45 +30,45 @@ use nix::time::{ClockId, clock_gettime};
 use self::counter::{PLACES, SOURCE, STEP, ticks};
 use self::watch::{Counter, Look};
 
-/// A moment by both clocks.
+/// A moment, measured by both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) ns: u64,
-    /// Of the counter, or [`NEVER`].
+    /// Ticks of the counter, or [`NEVER`].
     pub(crate) ticks: u64,
 }
 
-/// A moment that is always too long ago: no counter gets there, nor half of the way.
+/// A moment that is always too long ago: no counter reaches it, or even half of it.
 pub(crate) const NEVER: u64 = 1 << 63;
 
-/// The longest age that can be asked for, 9 years: anything longer is as long as this. It has to be shorter than
-/// [`NEVER`] is ago, by a counter of up to 16 GHz.
+/// The longest age that can be requested, 9 years; anything longer means the same. It has to be shorter than the distance to [`NEVER`],
+/// for a counter of up to 16 GHz.
 const LONGEST: u64 = 1 << 58;
 
-/// How long the counter's speed is measured.
+/// How long the counter's rate is measured.
 const MEASURED: Duration = Duration::from_millis(2);
 
-/// What a tick of the counter is worth, in nanoseconds with as many binary places as [`PLACES`] says.
+/// The length of a tick of the counter, in nanoseconds with [`PLACES`] binary places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rate(u64);
 
 impl Rate {
-    /// The counter's, as measured by the first who asks. Where the counter cannot be used no moment has ticks but
-    /// [`NEVER`], which is too long ago by any rate.
+    /// The rate of the counter, which the first caller measures. If the counter cannot be used, the ticks of every moment are [`NEVER`],
+    /// which is too long ago at any rate.
     pub(crate) fn of_counter() -> Self {
         counter().map_or(Self(u64::MAX), |counter| counter.rate)
     }
 
-    /// Nanoseconds in which the counter ticks so often.
+    /// The nanoseconds that so many ticks take.
     #[inline]
     fn elapsed(self, ticks: u64) -> u64 {
         let ns = (u128::from(ticks) * u128::from(self.0)) >> PLACES;
-        // With 64 places nothing is cut off.
+        // With 64 places, no bit is lost.
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// Nanoseconds since the counter was at `then`, if they are fewer than `limit`, which is of [`nanoseconds`].
+    /// Nanoseconds since the counter was at `then`, if they are fewer than `limit`, which [`nanoseconds`] has returned.
     #[inline]
     pub(crate) fn younger_than(self, limit: u64, then: u64) -> Option<u64> {
         let age = self.elapsed(ticks().wrapping_sub(then).wrapping_add(STEP));
@@ -76,17 +76,17 @@ impl Rate {
     }
 }
 
-/// Whose time it is.
+/// The source of the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
-    /// The system's, which goes on.
+    /// The system's clock.
     Monotonic,
-    /// The caller's, in nanoseconds.
+    /// A time that the caller gives, in nanoseconds.
     At(u64),
 }
 
 impl Clock {
-    /// Its nanoseconds.
+    /// The time in nanoseconds.
     pub(crate) fn ns(self) -> u64 {
         match self {
             Self::Monotonic => monotonic(),
@@ -94,17 +94,17 @@ impl Clock {
         }
     }
 
-    /// How old is by now what was read at `taken_ns`: as old at least as it is.
+    /// The age of values that were read at `taken_ns`. It is never less than the true age.
     pub(crate) fn age(self, taken_ns: u64) -> u64 {
         let step = match self {
             Self::Monotonic => step(),
-            // It is what the caller says.
+            // The caller's time is taken as exact.
             Self::At(_) => 0,
         };
         self.ns().saturating_sub(taken_ns).saturating_add(step)
     }
 
-    /// The moment to stamp values with that are about to be read.
+    /// The moment with which to stamp values that are about to be read.
     pub(crate) fn now(self) -> Moment {
         let now = now();
         match self {
@@ -114,25 +114,25 @@ impl Clock {
     }
 }
 
-/// The time in a round of reads. Between two looks at the clock, of which there is one in each millisecond and for every
-/// [`MOMENTS`] moments, the counter tells it, and never as later than it is.
+/// The time during a round of reads. The clock is read once per millisecond, and once for every [`MOMENTS`] moments. In between, the time
+/// is calculated from the counter, and is never later than the clock's.
 #[derive(Debug)]
 pub(crate) struct Pace {
     clock: Clock,
-    /// The last look at the clock.
+    /// The last reading of the clock.
     look: Moment,
-    /// Moments until the next one, however little time has gone by the counter.
+    /// Number of moments until the next reading, however little time has passed by the counter.
     left: u32,
     rate: Rate,
-    /// All ones if the clock goes on by itself.
+    /// All ones if the clock advances by itself.
     goes_on: u64,
 }
 
-/// Most moments by the counter alone.
+/// Maximum number of moments that are calculated from the counter alone.
 const MOMENTS: u32 = 64;
 
 impl Pace {
-    /// Begins with a look at the clock.
+    /// Begins with a reading of the clock.
     #[inline]
     pub(crate) fn new(clock: Clock) -> Self {
         let Rate(rate) = Rate::of_counter();
@@ -140,19 +140,20 @@ impl Pace {
             clock,
             look: clock.now(),
             left: MOMENTS,
-            // The counter's may be wrong by one part in 256, so that it tells too much. That of no counter stays beyond all limits.
+            // The counter's rate may be wrong by one part in 256, so that the calculated time would be too late. Without a counter, the
+            // ticks stay beyond all limits.
             rate: Rate(rate - rate / 128),
             goes_on: if matches!(clock, Clock::Monotonic) { u64::MAX } else { 0 },
         }
     }
 
-    /// The last look at the clock.
+    /// The last reading of the clock.
     #[inline]
     pub(crate) fn looked(&self) -> Moment {
         self.look
     }
 
-    /// The moment to stamp values with that are about to be read.
+    /// The moment with which to stamp values that are about to be read.
     #[inline]
     pub(crate) fn now(&mut self) -> Moment {
         let ticks = ticks();
@@ -180,13 +181,13 @@ pub(crate) fn monotonic() -> u64 {
     (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(rest as u64)
 }
 
-/// What `CLOCK_MONOTONIC` goes on by: a moment by it may be as much later.
+/// The step of `CLOCK_MONOTONIC`: a moment that it reports may be later by as much.
 fn step() -> u64 {
-    // One more than the step; zero before it is known. Not a lock, as in `counter`.
+    // The step plus one; zero before it is known. Not a lock, for the reason given at `counter`.
     static STEP: AtomicU64 = AtomicU64::new(0);
     match STEP.load(Ordering::Relaxed) {
         0 => {
-            // Of three whole steps the least. Of a clock that is finer than a look at it that is the time of a look.
+            // The smallest of three whole steps. If the clock is finer than the time of a reading, this is the time of a reading.
             let step = least_step(monotonic, 3);
             STEP.store(step.saturating_add(1), Ordering::Relaxed);
             step
@@ -196,7 +197,7 @@ fn step() -> u64 {
 }
 
 fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
-    // Where no clock goes on, as with one that a debugger stops.
+    // The number of readings after which a clock is taken not to advance, as under a debugger that stops it.
     const LOOKS: usize = if cfg!(miri) { 50_000 } else { 10_000_000 };
     let (mut last, mut least, mut seen) = (clock(), u64::MAX, 0);
     for _ in 0..LOOKS {
@@ -204,7 +205,7 @@ fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
         if now == last {
             continue;
         }
-        // The first one was under way.
+        // The first step was already in progress.
         if seen > 0 {
             least = least.min(now.saturating_sub(last));
         }
@@ -216,7 +217,7 @@ fn least_step(clock: impl Fn() -> u64, steps: usize) -> u64 {
     if least == u64::MAX { 0 } else { least }
 }
 
-/// Both clocks: the counter first, so that its moment is not later.
+/// Reads both clocks, the counter first, so that its moment is not later.
 fn now() -> Moment {
     let Some(counter) = counter() else { return Moment { ns: monotonic(), ticks: NEVER } };
     let (before, ns) = (ticks(), monotonic());
@@ -224,7 +225,7 @@ fn now() -> Moment {
     Moment { ns, ticks: if goes_on { before } else { NEVER } }
 }
 
-/// Compares the counter with the clock; whether it can be used.
+/// Compares the counter with the clock. Returns whether the counter can be used.
 #[cold]
 #[inline(never)]
 fn compare(counter: &Counter) -> bool {
@@ -235,7 +236,7 @@ fn look() -> Look {
     Look { before: ticks(), ns: monotonic(), after: ticks() }
 }
 
-/// Nanoseconds of a duration, as far as they matter.
+/// The nanoseconds of a duration, up to the longest age.
 #[inline]
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs();
@@ -245,7 +246,7 @@ pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     seconds * 1_000_000_000 + u64::from(duration.subsec_nanos())
 }
 
-/// The counter, if it could be used when it was first wanted.
+/// The counter, if it could be used when it was first requested.
 #[inline]
 fn counter() -> Option<&'static Counter> {
     // SAFETY: null, or a box that is never freed.
@@ -255,14 +256,14 @@ fn counter() -> Option<&'static Counter> {
     }
 }
 
-/// Null, or that of a box that is never freed. Not a lock, which a child of `fork` could find held by a thread that it does not
-/// have. Threads that come here together measure each for itself, and the first result is that of all.
+/// Null, or a pointer to a box that is never freed. Not a lock, which a child of `fork` could find held by a thread that does not exist
+/// in it. Threads that arrive here together each measure the rate, and all use the first result.
 static COUNTER: AtomicPtr<Option<Counter>> = AtomicPtr::new(std::ptr::null_mut());
 
 #[cold]
 #[inline(never)]
 fn first_counter() -> Option<&'static Counter> {
-    // A look that was interrupted is repeated; a machine on which that does not help has the other clock.
+    // A reading that was interrupted is repeated. If that does not help, the other clock is used.
     let new: &'static mut Option<Counter> =
         Box::leak(Box::new(is_trusted().then(|| (0..10).find_map(|_| measure())).flatten()));
     let none = std::ptr::null_mut();
@@ -272,27 +273,27 @@ fn first_counter() -> Option<&'static Counter> {
 }
 
 fn measure() -> Option<Counter> {
-    // Of some looks at both clocks the one that took the fewest ticks.
+    // Of several readings of both clocks, the one that took the fewest ticks.
     let took = |look: &Look| look.after.wrapping_sub(look.before);
     let shortest = || (0..5).map(|_| look()).min_by_key(took);
     let first = shortest()?;
     std::thread::sleep(MEASURED);
     let last = shortest()?;
     let (ticked, elapsed) = (last.before.wrapping_sub(first.before), last.ns.saturating_sub(first.ns));
-    // The clock was read somewhere in each look, and a tick before the counter showed the next one.
+    // The clock was read at some point in each reading, and a tick before the counter showed the next one.
     let least = ticked.checked_sub(took(&first) + STEP)?;
-    // Wrong by one look at most, so by one in 256; mostly it is one in 50,000.
+    // The error is at most one reading, so one part in 256; usually it is one in 50,000.
     let is_exact = took(&first).saturating_add(took(&last)) + 2 * STEP < ticked / 256;
     let rate = (u128::from(elapsed) << PLACES).checked_div(u128::from(least))?;
-    // A counter that is too slow for so many places is not used.
+    // A counter that is too slow for this number of places is not used.
     let rate = u64::try_from(rate).ok()?;
     is_exact.then(|| Counter::new(Rate(rate), last))
 }
 
-/// Whether the kernel takes the time from the counter itself.
+/// Whether the kernel uses the counter as its own clock source.
 fn is_trusted() -> bool {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
-    // No read of a device allocates. One byte more than the longest name and the end of the line.
+    // No read of a device allocates. The buffer has one byte more than the longest name and the end of the line.
     let mut name = [0; 24];
     let Some(source) = SOURCE else { return false };
     let len = File::open(file).and_then(|mut file| file.read(&mut name));
@@ -319,7 +320,7 @@ mod tests {
         let tick = Rate(1 << (PLACES - 1));
         assert_eq!((tick.elapsed(0), tick.elapsed(1), tick.elapsed(7)), (0, 0, 3));
         assert_eq!(tick.elapsed(u64::MAX), u64::MAX / 2);
-        // One of 25 MHz, where there is room for it, and more than the clock has room for.
+        // A counter of 25 MHz, if the places have room for it, and more than the clock has room for.
         if PLACES < 64 {
             let slow = Rate(40 << PLACES);
             assert_eq!((slow.elapsed(25_000_000), slow.elapsed(1 << 60)), (1_000_000_000, u64::MAX));
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(least_step(|| 7, 3), 0);
     }
 
-    /// A value that was read late in one step of the clock and is looked at early in another is older than the difference.
+    /// A value that was read late in one step of the clock and is used early in another is older than the difference.
     #[test]
     fn an_age_by_the_clock_is_never_too_young() {
         let step = step();
@@ -354,14 +355,14 @@ mod tests {
         let taken = monotonic();
         let age = Clock::Monotonic.age(taken);
         assert!(age >= step && age <= monotonic() - taken + step);
-        // The caller's own clock is taken at its word.
+        // The caller's own clock is taken as exact.
         assert_eq!((Clock::At(12).age(10), Clock::At(8).age(10)), (2, 0));
     }
 
     #[test]
     fn a_pace_goes_as_the_clock_does_and_not_ahead_of_it() {
         let mut pace = Pace::new(Clock::Monotonic);
-        // The clock may be slewed by a tenth, and is looked at in each millisecond.
+        // The clock may be slewed by a tenth, and is read once per millisecond.
         let slewed = watch::APART / 8;
         for _ in 0..20 * MOMENTS {
             let before = monotonic();
@@ -382,7 +383,7 @@ mod tests {
         let mut pace = Pace::new(Clock::Monotonic);
         let first = pace.looked().ns;
         for _ in 0..=MOMENTS {
-            // As of a counter that stands still.
+            // As if the counter stood still.
             pace.look.ticks = ticks();
             pace.now();
         }
@@ -393,7 +394,7 @@ mod tests {
     fn the_counter_agrees_with_the_clock() {
         let (rate, first) = (Rate::of_counter(), now());
         if first.ticks == NEVER {
-            // Past the harness, which shows the output of failed tests only.
+            // Written past the test harness, which shows only the output of failed tests.
             let text = "skipped: the counter of the CPU: the kernel does not take the time from it";
             return writeln!(std::io::stderr(), "{text}").expect("standard error");
         }
@@ -401,7 +402,7 @@ mod tests {
         let before = monotonic() - first.ns;
         let age = rate.younger_than(LONGEST, first.ticks).expect("it has been a moment");
         let after = monotonic() - first.ns;
-        // The clock may be slewed by a tenth, as chrony does it at most.
+        // The clock may be slewed by a tenth, which is the maximum that chrony applies.
         assert!(age >= before - before / 8 && age <= after + after / 8, "{before} {age} {after}");
         assert_eq!(rate.younger_than(0, first.ticks), None);
     }

@@ -1,33 +1,33 @@
-//! Whether the counter still goes as the clock does.
+//! Checks whether the counter still agrees with the clock.
 //!
-//! The counter was found to go evenly when it was measured. That can end: a machine that was suspended may begin to count
-//! anew, a virtual machine that was moved gets the counter of another host, and the kernel may find that the counter is
-//! unstable and take the time from elsewhere. All of this shows when both are looked at again, and that is done when a
-//! device is read, at most once in a millisecond. Who finds that they differ does not use the counter any more, ever.
+//! When the counter was measured, its rate was constant. This can end: after a suspend a machine may start counting anew, a virtual
+//! machine that was migrated gets the counter of another host, and the kernel may find that the counter is unstable and use another clock
+//! source. All of this shows when both are read again, which is done when a device is read, at most once per millisecond. If they differ,
+//! the counter is never used again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Rate;
 
-/// How far the counter and the clock may differ, of the time that has gone: one in so many. The clock may be slewed by a
-/// tenth, as chrony does it at most.
+/// How far the counter and the clock may differ: one part in this number of the time that has passed. The clock may be slewed by a tenth,
+/// which is the maximum that chrony applies.
 const DIFFERENCE: u64 = 8;
 
-/// And how far in any case, in nanoseconds.
+/// The difference that is always allowed, in nanoseconds.
 const SLACK: u64 = 20_000;
 
-/// Looks are compared with one that is as many nanoseconds ago, or nearly: a device may be read so often that from one read to
-/// the next no counter differs by more than the slack.
+/// A reading is compared with one that is about this many nanoseconds older: a device may be read so often that the difference between
+/// two reads is always below the slack.
 pub(super) const APART: u64 = 1_000_000;
 
-/// A look at both that took longer was interrupted in the middle, and says nothing.
+/// A reading of both that took longer was interrupted, and cannot be used.
 const WIDEST: u64 = 20_000;
 
-/// How often the kernel is asked where it takes the time from, in nanoseconds.
+/// How often the kernel's clock source is read, in nanoseconds.
 const ASKED: u64 = 1_000_000_000;
 
-/// One look at both: the counter before and after, and the clock in between.
+/// One reading of both: the counter before and after, and the clock in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
     pub(super) before: u64,
@@ -47,9 +47,9 @@ pub(super) struct Counter {
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
-    /// The one that others are compared with.
+    /// The reading with which others are compared.
     look: Look,
-    /// When the kernel was asked.
+    /// When the kernel's clock source was read.
     asked: u64,
 }
 
@@ -59,7 +59,7 @@ impl Counter {
         Self { rate, lost: AtomicBool::new(false), compared: AtomicU64::new(look.ns), last }
     }
 
-    /// Whether the counter is not used any more.
+    /// Whether the counter must not be used any more.
     pub(super) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
@@ -70,16 +70,16 @@ impl Counter {
         ns.wrapping_sub(self.compared.load(Ordering::Relaxed)) < APART
     }
 
-    /// Compares a look with an earlier one, and now and then asks the kernel, whether it `is_trusted`. Says whether the counter
-    /// can be used.
+    /// Compares a reading with an earlier one, and sometimes calls `is_trusted`, which reads the kernel's clock source. Returns whether
+    /// the counter can be used.
     pub(super) fn goes_on(&self, look: Look, is_trusted: impl FnOnce() -> bool) -> bool {
         if self.is_lost() {
             return false;
         }
-        // Another thread that compares now does as well; and a look that was interrupted says nothing.
+        // A comparison by another thread at the same time is sufficient, and a reading that was interrupted cannot be used.
         let width = self.nanoseconds(look.after.wrapping_sub(look.before));
         let Some(mut last) = self.last.try_lock().ok() else { return true };
-        // Two threads may come here in another order than they looked.
+        // Two threads may arrive here in another order than that of their readings.
         if look.ns < last.look.ns {
             return true;
         }
@@ -92,7 +92,7 @@ impl Counter {
             }
             goes
         } else {
-            // However long it took, the counter has not gone back.
+            // However long the reading took, the counter has not gone back.
             look.before.wrapping_sub(last.look.before) < super::NEVER && width < super::NEVER
         };
         let goes = goes && (!is_due || is_trusted());
@@ -105,7 +105,7 @@ impl Counter {
         goes
     }
 
-    /// Whether as much time has gone between two looks by the counter as by the clock.
+    /// Whether the same time has passed between two readings by the counter and by the clock.
     fn agree(&self, first: &Look, second: &Look) -> bool {
         let clock = second.ns - first.ns;
         let counter = self.nanoseconds(second.before.wrapping_sub(first.before));
@@ -122,7 +122,7 @@ mod tests {
     use super::super::PLACES;
     use super::*;
 
-    /// A machine of the test's own, whose counter ticks twice in a nanosecond.
+    /// A machine of the test, whose counter ticks twice per nanosecond.
     struct Machine {
         counter: Counter,
         ns: u64,
@@ -139,14 +139,14 @@ mod tests {
             Self { counter: Counter::new(Rate(1 << (PLACES - 1)), look), ns, ticks, trusted: true }
         }
 
-        /// So much time goes by, of which the counter sees `ticks`.
+        /// Lets `ns` nanoseconds pass, in which the counter advances by `ticks`.
         fn go(&mut self, ns: u64, ticks: u64) -> bool {
             self.ns += ns;
             self.ticks = self.ticks.wrapping_add(ticks);
             self.look(100)
         }
 
-        /// A look that takes so many ticks, and sees the clock at its end.
+        /// A reading that takes so many ticks, and reads the clock at its end.
         fn look(&mut self, took: u64) -> bool {
             let look = Look { before: self.ticks, ns: self.ns + took / 2, after: self.ticks + took };
             let trusted = self.trusted;
@@ -159,7 +159,7 @@ mod tests {
         let mut machine = Machine::new();
         for ns in [1, 1000, MS, 1000 * MS, 3_600_000 * MS, 0] {
             assert!(machine.go(ns, 2 * ns), "{ns}");
-            // The clock is slewed by a tenth, to both sides.
+            // The clock is slewed by a tenth, in both directions.
             assert!(machine.go(11 * ns, 20 * ns) && machine.go(9 * ns, 20 * ns), "{ns}");
         }
     }
@@ -197,14 +197,14 @@ mod tests {
         }
     }
 
-    /// The thread was put to sleep between the two.
+    /// The thread was suspended between the two.
     #[test]
     fn a_look_that_was_interrupted_is_not_compared_but_the_next_is() {
         let mut machine = Machine::new();
         assert!(machine.look(200 * MS) && !machine.counter.is_lost());
         (machine.ns, machine.ticks) = (machine.ns + 100 * MS, machine.ticks + 200 * MS);
         assert!(machine.go(10 * MS, 20 * MS));
-        // That the counter has gone back shows even so.
+        // The counter is seen to have gone back even so.
         machine.ticks -= 100 * MS;
         assert!(!machine.look(200 * MS));
     }
@@ -235,11 +235,11 @@ mod tests {
         let mut machine = Machine::new();
         assert!(machine.counter.is_compared(machine.ns) && !machine.counter.is_compared(machine.ns + MS));
         assert!(machine.go(3 * MS, 6 * MS));
-        // A look is a bit later.
+        // This reading is slightly later.
         assert!(
             machine.counter.is_compared(machine.ns + 99) && !machine.counter.is_compared(machine.ns + 2 * MS)
         );
-        // The clock does not go back; but who looked earlier may ask later.
+        // The clock does not go back; but a thread with an earlier reading may call later.
         assert!(!machine.counter.is_compared(machine.ns - MS));
     }
 }

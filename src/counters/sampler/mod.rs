@@ -61,36 +61,36 @@ pub struct Sampler {
     set: Arc<Set>,
     interval_ns: u64,
     at_most: usize,
-    /// When the next round is due; none before the first.
+    /// When the next round is due; `None` before the first.
     next_ns: Option<u64>,
     round: Option<Round>,
-    /// The members in order, as they were when `seen` was the number of changes: so a tick takes no lock while nobody adds or
-    /// takes out.
+    /// The members in order, as of change number `seen`: a tick takes no lock while no member is added or removed.
     members: Vec<Arc<Refresher>>,
     seen: u64,
 }
 
-/// A round that has begun.
+/// A round that is in progress.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     due_ns: u64,
     begun_ns: u64,
-    /// The place of the member that comes next.
+    /// The index of the next member.
     next: usize,
 }
 
-/// What is shared with those who add and ask while a thread samples. In a child of `fork` there is nothing in it: whoever held
-/// a lock may not be there.
+/// The state that is shared with threads that add members and query the report while a thread samples. In a child of `fork` it is empty,
+/// because a lock may be held by a thread that does not exist there.
 #[derive(Debug)]
 struct Set {
     origin: Origin,
     members: Mutex<BTreeMap<usize, Member>>,
-    /// How often the members changed.
+    /// Number of changes of the members.
     changes: AtomicU64,
     told: Mutex<Told>,
 }
 
-/// Snapshots that one refresher feeds. A member goes by the address of its refresher, which it keeps; snapshots by theirs.
+/// The snapshots that one refresher feeds. A member is identified by the address of its refresher, which it keeps; snapshots by their
+/// addresses.
 #[derive(Debug)]
 struct Member {
     refresher: Arc<Refresher>,
@@ -131,7 +131,7 @@ pub struct SamplerReport {
     pub last_round: Duration,
 }
 
-/// What a [`SamplerReport`] says, in nanoseconds.
+/// The contents of a [`SamplerReport`], in nanoseconds.
 #[derive(Debug, Default)]
 struct Told {
     rounds: u64,
@@ -144,7 +144,7 @@ struct Told {
     last_round_ns: u64,
 }
 
-/// How a round began.
+/// When a round began.
 #[derive(Clone, Copy)]
 struct Begun {
     missed: u64,
@@ -152,7 +152,7 @@ struct Begun {
 }
 
 impl Told {
-    /// Adds what a tick did, the round that began in it, and how long the one took that ended in it.
+    /// Adds the results of a tick, the round that began in it, and the duration of the round that ended in it.
     fn add(&mut self, tick: &Tick, begun: Option<Begun>, took_ns: Option<u64>) {
         self.refreshed += tick.refreshed as u64;
         self.failed += tick.failed as u64;
@@ -214,7 +214,7 @@ impl Set {
         was_there
     }
 
-    /// Counts a member that was not refreshed, and lets it go if that is for good.
+    /// Counts a member that was not refreshed, and removes it if it never will be.
     #[cold]
     #[inline(never)]
     fn failed(&self, refresher: &Arc<Refresher>, tick: &mut Tick) {
@@ -229,13 +229,13 @@ impl Set {
         }
     }
 
-    /// Tells the sampler to look at the members again; they are locked.
+    /// Makes the sampler look at the members again. The members must be locked.
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 }
 
-/// Members go by it.
+/// The identity of a member.
 fn key(refresher: &Arc<Refresher>) -> usize {
     Arc::as_ptr(refresher).addr()
 }
@@ -308,7 +308,7 @@ impl Sampler {
         self.step(Clock::At(now_ns), || true)
     }
 
-    /// Does what is due, as long as `goes_on` says after each command.
+    /// Does what is due, as long as `goes_on` returns true after each command.
     fn step(&mut self, clock: Clock, goes_on: impl Fn() -> bool) -> Tick {
         let mut tick = Tick::default();
         if !self.set.origin.is_here() {
@@ -368,13 +368,13 @@ impl Sampler {
         tick
     }
 
-    /// Whether others are there than those of the last look.
+    /// Whether the members have changed since the last look.
     #[inline]
     fn is_changed(&self) -> bool {
         self.seen != self.set.changes.load(Ordering::Acquire)
     }
 
-    /// Takes over who is there now, and goes on behind the member that was last.
+    /// Takes over the current members, and continues after the member that was last.
     #[cold]
     #[inline(never)]
     fn look(&mut self, round: &mut Round) {

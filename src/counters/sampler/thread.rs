@@ -37,14 +37,14 @@ impl Sampler {
 /// Tells the thread to end.
 #[derive(Debug, Default)]
 struct Stop {
-    /// The same as `now`, for who does not wait.
+    /// The same as `now`, for callers that do not wait.
     is_said: AtomicBool,
     now: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Stop {
-    /// Whether to end: known when the time is up, or at once when it is said.
+    /// Whether to end: returns after `wait`, or immediately when the end is requested.
     fn after(&self, wait: Duration) -> bool {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if wait.is_zero() {
@@ -93,10 +93,10 @@ impl SamplerThread {
 impl Drop for SamplerThread {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // In a child of `fork` the thread is not there, and nobody unlocks what it held.
+        // In a child of `fork` the thread does not exist, and what it had locked stays locked.
         if self.set.origin.is_here() {
             self.stop.say();
-            // It does not panic; and if it did, it has ended.
+            // The thread does not panic; if it did, it has ended.
             let _ = thread.join();
         } else {
             std::mem::forget(thread);

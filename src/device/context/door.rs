@@ -1,14 +1,14 @@
-//! The only way from an open device to its transport.
+//! The only access from an open device to its transport.
 //!
-//! A child of `fork` has the device file too. The kernel keeps the commands of both apart as little as those of two threads:
-//! a read of counters in the child beside the bind of their first flow in the parent is one that it does not survive. So each
-//! way through here asks first whose the device is.
+//! A child of `fork` has the device file too. The kernel does not separate the commands of the two processes any more than those of two
+//! threads: if the child reads counters while the parent binds their first flow, the kernel crashes. Every method here therefore first
+//! checks which process owns the device.
 //!
-//! It is nobody's at first, and then the process's that is the first to make something of it, for ever. A program that opens
-//! the device, asks it, and goes on in a child, as daemon(3) does it, has a device there; and no process ever has an object of
-//! another's. Before that everybody who has inherited the device may ask, and make protection domains, which do nothing by
-//! themselves. A device behind a wrapper, which may have locks, and a soft one, which is the memory of its process, are the
-//! process's that opened them.
+//! At first the device has no owner. The first process that creates an object with it becomes the owner, for ever. A program that opens
+//! the device, queries it, and continues in a child, as daemon(3) does, therefore has a device there; and no process ever has an object
+//! of another. Until there is an owner, every process that has inherited the device may query it, and may create protection domains,
+//! which do nothing by themselves. A device with a wrapped transport, which may have locks, and a soft device, which is memory of its
+//! process, belong to the process that opened them.
 
 #[cfg(feature = "raw")]
 use std::os::fd::BorrowedFd;
@@ -30,18 +30,18 @@ pub struct Unseen(Reason);
 
 #[derive(Clone, Copy, Debug)]
 enum Reason {
-    /// The device is another process's.
+    /// Another process owns the device.
     Elsewhere,
-    /// What the kernel answered; it may have written less than all of its answers.
+    /// The kernel's answer. It may have written only some of its responses.
     Answer(Result<(), Errno>),
 }
 
 impl Unseen {
-    /// In another process.
+    /// For another process.
     pub(crate) const ELSEWHERE: Self = Self(Reason::Elsewhere);
 }
 
-/// A transport, and whose it is.
+/// A transport, and its owner.
 #[derive(Debug)]
 pub(super) struct Door {
     transport: Box<dyn Transport>,
@@ -50,7 +50,7 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// To a freshly opened device with the driver `driver`. Only one that is `inheritable` may become a child's.
+    /// For a newly opened device with the driver `driver`. Only if it is `inheritable`, a child may become its owner.
     pub(super) fn new(transport: Box<dyn Transport>, driver: u32, inheritable: bool) -> Result<Self> {
         let owner = Owner::new().map_err(|errno| Error::kernel("context.create", errno))?;
         if !inheritable {
@@ -59,42 +59,42 @@ impl Door {
         Ok(Self { transport, driver, owner })
     }
 
-    /// The process that it belongs to; none if that is another, or nobody yet.
+    /// The owner; none if it is another process, or if there is no owner yet.
     #[inline]
     pub(super) fn origin(&self) -> Origin {
         self.owner.origin()
     }
 
-    /// Refuses `op` unless the device is this process's.
+    /// Refuses `op` unless this process is the owner.
     #[inline]
     pub(super) fn check(&self, op: &'static str) -> Result<()> {
         self.owner.origin().check(op)
     }
 
-    /// Whether the device is the process's that was just asked for.
+    /// Whether this process, which was just checked, is the owner.
     #[inline]
     fn was_asked(&self, here: Here) -> bool {
         self.owner.origin().is(here)
     }
 
-    /// Makes the device this process's; refuses `op` if it is another's.
+    /// Makes this process the owner. Refuses `op` if another process is.
     #[inline]
     pub(super) fn take(&self, op: &'static str) -> Result<()> {
         if self.owner.take() { Ok(()) } else { Err(elsewhere(op)) }
     }
 
-    /// Refuses `op` on a device that is another process's.
+    /// Refuses `op` if another process is the owner.
     pub(super) fn may_ask(&self, op: &'static str) -> Result<()> {
         if self.owner.is_free_or_here() { Ok(()) } else { Err(elsewhere(op)) }
     }
 
-    /// Refuses to destroy what another process has made: also on a device that is nobody's yet, whose protection domains
-    /// children have copies of.
+    /// Refuses to destroy what another process has created. This also applies to a device without an owner, because children have copies
+    /// of its protection domains.
     pub(super) fn may_destroy(&self, op: &'static str) -> Result<()> {
         if self.owner.is_here() || self.owner.is_made_here() { Ok(()) } else { Err(elsewhere(op)) }
     }
 
-    /// Sends a command, and checks that the kernel wrote every answer that it was asked for.
+    /// Sends a command, and checks that the kernel wrote every response that was requested.
     pub(super) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
         if is_harmless(command) {
             self.may_ask(command.op())?
@@ -110,15 +110,15 @@ impl Door {
         Err(self.refusal(command.op(), answer))
     }
 
-    /// Reads counters into `values`, of which there are 8191 at most.
+    /// Reads counters into `values`, which has at most 8191 elements.
     #[inline]
     pub(super) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
-        // As in `check`, which compiles to more.
+        // As in `check`, which compiles to more instructions.
         if !self.owner.is_here() {
             return Err(elsewhere(READ_OP));
         }
         let answer = self.transport.read_counters(read, values);
-        // The transport marks an answer only with success.
+        // The transport marks a response only on success.
         if read.is_answered() { Ok(()) } else { Err(self.refusal(READ_OP, answer)) }
     }
 
@@ -127,7 +127,7 @@ impl Door {
         Doorbell::new(self.driver, handle)
     }
 
-    /// Has the kernel look at a send ring.
+    /// Makes the kernel read a send ring.
     #[inline]
     pub(super) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
         if !self.was_asked(here) {
@@ -137,7 +137,7 @@ impl Door {
         if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(Unseen(Reason::Answer(answer))) }
     }
 
-    /// The error of a ring that was not looked at.
+    /// The error for a ring that the kernel did not read.
     #[cold]
     pub(super) fn unseen(&self, op: &'static str, Unseen(reason): Unseen) -> Error {
         match reason {
@@ -146,7 +146,7 @@ impl Door {
         }
     }
 
-    /// Has the completion queue `handle` announce its next completion, or its next solicited one.
+    /// Makes the completion queue `handle` announce its next completion, or its next solicited one.
     pub(super) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
         self.check(op)?;
         let mut request = EventRequest::new(self.driver, handle, solicited_only);
@@ -154,7 +154,7 @@ impl Door {
         if answer.is_ok() { Ok(()) } else { Err(self.refusal(op, answer)) }
     }
 
-    /// Maps memory of the device at an offset that the kernel or its driver knows.
+    /// Maps memory of the device at an offset that the kernel or its driver defines.
     #[inline(never)]
     pub(super) fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
         self.take(op)?;
@@ -167,10 +167,10 @@ impl Door {
         self.may_ask("context.file").ok().and_then(|()| self.transport.file())
     }
 
-    /// The error of a command that failed, or that succeeded without its answers.
+    /// The error for a command that failed, or that succeeded without all of its responses.
     ///
-    /// EIO is the answer of a device that has gone, and also what mlx5 makes of a firmware that fails (cmd_status_to_err, cmd.c,
-    /// Linux 6.1). Which of the two it is, another command tells.
+    /// EIO means that the device was removed, but mlx5 also returns it if the firmware fails (cmd_status_to_err, cmd.c, Linux 6.1).
+    /// Another command distinguishes the two.
     #[cold]
     #[inline(never)]
     fn refusal(&self, op: &'static str, answer: Result<(), Errno>) -> Error {
@@ -181,8 +181,8 @@ impl Door {
         }
     }
 
-    /// Whether the device has gone. Asks for an entry of the GID table, which the core has itself (uverbs_std_types_device.c,
-    /// Linux 6.1): EIO then comes from the core alone, with or without a context.
+    /// Whether the device was removed. Reads an entry of the GID table, which the core stores itself (uverbs_std_types_device.c, Linux
+    /// 6.1): EIO then comes from the core alone, with or without a context.
     pub(super) fn is_gone(&self) -> bool {
         use device::query_gid_entry::{FLAGS, GID_INDEX, PORT, RESP_ENTRY};
         if self.may_ask("gid.query").is_err() {
@@ -196,8 +196,7 @@ impl Door {
     }
 }
 
-/// Whether a command makes nothing that two processes must not share: what opening consists of, what only asks, and protection
-/// domains.
+/// Whether a command creates nothing that two processes must not share: the commands that open a device, queries, and protection domains.
 fn is_harmless(command: &Command<'_>) -> bool {
     let header = command.header();
     match (header.object_id, header.method_id) {

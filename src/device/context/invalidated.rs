@@ -1,9 +1,9 @@
 //! Keys of memory windows that must not be invalidated.
 //!
-//! rxe follows a null pointer when a key of type 2 is invalidated whose window is not bound, whoever sends that: it asks
-//! neither for the queue pair that bound the window nor for its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to
-//! 7.3). So a process sends an invalidate for each key once, and none for a key that a window of its own has while it is
-//! free. What other processes do cannot be seen from here.
+//! rxe dereferences a null pointer if a key of type 2 is invalidated while its window is not bound, whoever sends the invalidate: it
+//! checks neither the queue pair that bound the window nor its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3). A
+//! process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
+//! bound. What other processes do cannot be detected here.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,15 +45,15 @@ impl LowBytes {
     }
 }
 
-/// A window gets another key by each bind and comes back to the first after 256 of them. The last keys of a window that were
-/// invalidated are known, as many as this and as twice this at most; older ones may be told again.
+/// A window gets another key with each bind, and the first one again after 256 binds. Of each window, at least this number of invalidated
+/// keys are remembered, and at most twice as many; an invalidate for an older key may be sent again.
 const KEYS: u32 = 96;
 
-/// And those of the last windows. A window that is made anew has another index, and the kernel begins again at the first one
-/// after half a million of them.
+/// The number of windows for which this is remembered. A new window has another index, and the kernel starts again at the first index
+/// after half a million windows.
 const WINDOWS: usize = if cfg!(miri) { 64 } else { 1 << 16 };
 
-/// For which keys invalidates were sent, by the device and the index of the window.
+/// The keys for which invalidates were sent, by the device and the index of the window.
 #[derive(Clone, Debug, Default)]
 struct Sent {
     newer: BTreeMap<(Gid, u32), LowBytes>,
@@ -87,7 +87,7 @@ impl Sent {
     }
 }
 
-/// Whether a completion has said that the peer has invalidated the key that a bind gave.
+/// Whether a completion has reported that the peer invalidated the key of a bind.
 #[derive(Debug, Default)]
 pub(crate) struct Invalidated(AtomicBool);
 
@@ -105,15 +105,15 @@ impl Invalidated {
 #[derive(Clone, Debug)]
 struct Own {
     context: Context,
-    /// Of a key that the window has when a bind is carried out: what is known of that bind. None of the key that it has, or
-    /// may have, while it is free.
+    /// For a key that the window has after a bind: what is known about that bind. `None` for a key that it has, or may have, while it is
+    /// not bound.
     bind: Option<Arc<Invalidated>>,
     /// Whether an invalidate was sent for it.
     is_sent: bool,
 }
 
 impl Own {
-    /// Whether the window may be free with this key, now or when an invalidate gets there.
+    /// Whether the window may be unbound with this key, now or when an invalidate arrives.
     fn may_be_free(&self) -> bool {
         self.is_sent || self.bind.as_ref().is_none_or(|bind| bind.is_so())
     }
@@ -128,24 +128,24 @@ pub(crate) struct Known {
 const FREE: &str =
     "no window is bound with that key: the window of this process has another key, or is not bound";
 
-/// Invalidates that are noted as sent: for each the open devices whose windows have the key.
+/// The invalidates that were noted as sent: for each, the open devices whose windows have the key.
 pub(crate) type Noted = Vec<(u32, Vec<Context>)>;
 
 const BEFORE: &str = "this process has already sent an invalidate for that key, and a second one would crash rxe: release the window and bind it again, so that it gets another key";
 
-/// What is known of keys; all devices of rxe share it, since a peer can be reached through several.
+/// The keys that must not be invalidated. All devices of rxe share them, because a peer can be reached through several.
 #[derive(Clone, Debug)]
 pub(crate) enum Keys {
-    /// Nothing: the device looks itself.
+    /// Nothing, because the device checks.
     Nothing,
-    /// Of all devices of the driver.
+    /// For all devices of the driver.
     Common,
     Own(Arc<Local<Known>>),
 }
 
 static COMMON: Local<Known> = Local::new(inherit);
 
-/// A child of `fork` knows what was sent; the windows are its parent's.
+/// A child of `fork` inherits which invalidates were sent, but not the windows, which are its parent's.
 fn inherit(known: &Known) -> Known {
     Known { sent: known.sent.clone(), own: BTreeMap::new() }
 }
@@ -173,14 +173,14 @@ impl Keys {
         }
     }
 
-    /// A window has this key: when that bind is carried out, or while it is free.
+    /// A window has this key: when that bind is executed, or while the window is not bound.
     pub(crate) fn add(&self, key: u32, context: &Context, bind: Option<Arc<Invalidated>>) {
         let Some(mut known) = self.known() else { return };
         let own = Own { context: context.clone(), bind, is_sent: false };
         known.own.entry(key).or_default().push(own);
     }
 
-    /// It has not any more.
+    /// The window does not have this key any more.
     pub(crate) fn remove(&self, key: u32, context: &Context) {
         let Some(mut known) = self.known() else { return };
         let Some(all) = known.own.get_mut(&key) else { return };
@@ -189,12 +189,12 @@ impl Keys {
         if all.is_empty() {
             known.own.remove(&key);
         }
-        // It may have the last clone of a context.
+        // The value may contain the last clone of a context.
         drop(known);
         drop(own);
     }
 
-    /// Notes that invalidates for these keys are about to be sent to a device, all of them or none; says why not.
+    /// Notes that invalidates for these keys are about to be sent to a device: all of them, or none. The error is the reason.
     pub(crate) fn send(&self, to: Gid, keys: &[u32]) -> Result<Noted, &'static str> {
         let is_there = |context: &Context| {
             let gids = context.gid_table().unwrap_or_default();
@@ -205,7 +205,7 @@ impl Keys {
             let Some(known) = self.known() else { return Ok(noted) };
             let all = known.of_window(*key).map(|(_, own)| own.context.clone()).collect::<Vec<_>>();
             drop(known);
-            // Asks the kernel, which is not done under a lock.
+            // This sends a command to the kernel, which must not be done under a lock.
             let here = all.into_iter().filter(is_there).collect::<Vec<_>>();
             let answer = self.known().map(|mut known| known.note(to, *key, &here));
             if let Some(Err(hint)) = answer {
@@ -217,7 +217,7 @@ impl Keys {
         Ok(noted)
     }
 
-    /// They were not sent after all.
+    /// The invalidates were not sent after all.
     pub(crate) fn take_back(&self, to: Gid, noted: &Noted) {
         let Some(mut known) = self.known() else { return };
         for (key, here) in noted {
@@ -228,7 +228,7 @@ impl Keys {
 }
 
 impl Known {
-    /// All keys of own windows with the index that this key has.
+    /// All keys of own windows with the index of this key.
     fn of_window(&self, key: u32) -> impl Iterator<Item = (u32, &Own)> {
         let keys = self.own.range(key & !0xff..=key | 0xff);
         keys.flat_map(|(key, all)| all.iter().map(|own| (*key, own)))
@@ -239,7 +239,7 @@ impl Known {
         all.filter(|own| contexts.iter().any(|context| context.is_same(&own.context)))
     }
 
-    /// Notes an invalidate; `here` are the open devices there with an own window of the index.
+    /// Notes an invalidate. `here` are the open devices with that GID that have an own window with the index.
     fn note(&mut self, to: Gid, key: u32, here: &[Context]) -> Result<(), &'static str> {
         let was_sent = self.sent.contains(to, key);
         let is_here = |own: &Own| here.iter().any(|context| context.is_same(&own.context));
@@ -268,7 +268,7 @@ mod tests {
         let keys = Keys::default();
         keys.send(HERE, &[0x1_00, 0x1_01]).unwrap();
         assert!(keys.send(HERE, &[0x1_02, 0x1_00]).is_err());
-        // None of those that were refused together.
+        // None of the invalidates that were refused together.
         keys.send(HERE, &[0x1_02]).unwrap();
         assert!(keys.send(HERE, &[0x1_03, 0x1_03]).is_err(), "twice at once");
         keys.send(HERE, &[0x2_00]).unwrap();
@@ -306,11 +306,11 @@ mod tests {
         let noted = keys.send(to, &[0x1_01]).unwrap();
         assert!(keys.send(to, &[0x1_01]).is_err(), "sent");
         keys.take_back(to, &noted);
-        // Somebody else has invalidated it, and the window was not told yet.
+        // The peer has invalidated it, and the window does not know this yet.
         bind.set();
         assert!(keys.send(to, &[0x1_01]).is_err(), "seen");
         assert!(keys.send(to, &[0x1_02]).is_err(), "it may get that one before the request is there");
-        // On another device it is a stranger's.
+        // On another device the key belongs to a window of another process.
         keys.send([9; 16], &[0x1_00]).unwrap();
         keys.remove(0x1_00, &context);
         keys.remove(0x1_01, &context);

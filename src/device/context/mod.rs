@@ -58,7 +58,7 @@ struct ContextCore {
     events: EventFile,
     /// Whether it may send commands to the firmware.
     devx: bool,
-    /// What it does to raw packets ([`query::Offloads`]), zero before it was asked.
+    /// What it can do to raw packets ([`query::Offloads`]); zero until it was queried.
     offloads: AtomicU64,
     /// Keys of memory windows that must not be invalidated.
     window_keys: Keys,
@@ -66,11 +66,10 @@ struct ContextCore {
 }
 
 impl Context {
-    /// Makes the kernel's context on a freshly opened transport.
+    /// Creates the kernel's context on a newly opened transport.
     ///
-    /// The ioctl form is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` answers EBADF on Linux 7.2
-    /// (ib_alloc_ucontext, uverbs_cmd.c). The async event file is made before any other object, since
-    /// objects made without one have no events.
+    /// The ioctl is used on every kernel: `GET_CONTEXT` by `INVOKE_WRITE` returns EBADF on Linux 7.2 (ib_alloc_ucontext, uverbs_cmd.c).
+    /// The file of asynchronous events is created before any other object, because objects that are created without one have no events.
     pub(crate) fn establish(
         device: Device,
         transport: Box<dyn Transport>,
@@ -104,34 +103,34 @@ impl Context {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Sends a command and checks that the kernel wrote every answer it was asked for.
+    /// Sends a command and checks that the kernel wrote every response that was requested.
     pub(crate) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
         self.0.door.invoke(command)
     }
 
-    /// Whether it is this process that has objects of the device.
+    /// Whether this process owns the device.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.0.door.origin().is_here()
     }
 
-    /// The process that has objects of the device.
+    /// The process that owns the device.
     pub(crate) fn origin(&self) -> Origin {
         self.0.door.origin()
     }
 
-    /// Refuses `op`, on an object, in a child that `fork` made.
+    /// Refuses `op` on an object in a child of `fork`.
     #[inline]
     pub(crate) fn check_origin(&self, op: &'static str) -> Result<()> {
         self.0.door.check(op)
     }
 
-    /// Refuses to destroy in a child what its parent has made.
+    /// Refuses to destroy in a child what its parent has created.
     pub(crate) fn may_destroy(&self, op: &'static str) -> Result<()> {
         self.0.door.may_destroy(op)
     }
 
-    /// Reads counters into `values`, of which there are 8191 at most.
+    /// Reads counters into `values`, which has at most 8191 elements.
     #[inline]
     pub(crate) fn read_counters(&self, read: &mut CountersRead, values: &mut [u64]) -> Result<()> {
         self.0.door.read_counters(read, values)
@@ -142,18 +141,18 @@ impl Context {
         self.0.door.doorbell(handle)
     }
 
-    /// Has the kernel look at a send ring.
+    /// Makes the kernel read a send ring.
     #[inline]
     pub(crate) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
         self.0.door.ring(op, doorbell, here)
     }
 
-    /// Has the completion queue `handle` announce its next completion, or its next solicited one.
+    /// Makes the completion queue `handle` announce its next completion, or its next solicited one.
     pub(crate) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
         self.0.door.request_event(op, handle, solicited_only)
     }
 
-    /// The error of a ring that was not looked at.
+    /// The error for a ring that the kernel did not read.
     pub(crate) fn unseen(&self, op: &'static str, why: Unseen) -> Error {
         self.0.door.unseen(op, why)
     }
@@ -218,10 +217,10 @@ impl Context {
         Ok(record.map(AsyncEvent::from))
     }
 
-    /// Whether the device has gone since it was opened.
+    /// Whether the device was removed after it was opened.
     ///
-    /// On Linux 7.2 a device that has gone answers some commands with EPERM; so before "permission denied"
-    /// is believed, a command that needs no permission is asked.
+    /// On Linux 7.2 some commands return EPERM if the device was removed. Before "permission denied" is reported, a command that needs no
+    /// permission is therefore sent.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.door.is_gone()
     }
@@ -244,8 +243,7 @@ impl Context {
     }
 }
 
-/// Makes the kernel's context, with the driver's request and answer if it has any; says how many completion vectors
-/// there are.
+/// Creates the kernel's context, with the driver's request and response if it has any. Returns the number of completion vectors.
 fn create(door: &Door, payload: (&[u8], &mut [u8])) -> Result<u32> {
     let (mut vectors, mut core_support) = (0_u32, 0_u64);
     let mut command = Command::new("context.create", device::OBJECT, device::method::GET_CONTEXT);
@@ -276,7 +274,7 @@ impl driver::Kernel for Context {
 }
 
 impl AsFd for Context {
-    /// The file of asynchronous events, readable when [`Context::next_event`] has one.
+    /// The file of asynchronous events. It is readable when [`Context::next_event`] has an event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.events.as_fd()
     }

@@ -13,16 +13,16 @@ use crate::driver::PacketCaps;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// What a device does to raw packets.
+/// What a device can do to raw packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offloads {
     raw_packet: RawPacketCaps,
-    /// Most bytes of payload of a large send; zero without them.
+    /// Maximum payload of a large send in bytes; zero if there are no large sends.
     large_send: u32,
 }
 
 impl Offloads {
-    /// So that they fit into an atomic, of which zero is "not known": no lock, which a child of `fork` could find held.
+    /// As bits that fit into an atomic, of which zero means "unknown". There is no lock, which a child of `fork` could find held.
     fn bits(self) -> u64 {
         1 << 63 | u64::from(self.raw_packet.bits() & !(1 << 31)) << 32 | u64::from(self.large_send)
     }
@@ -48,14 +48,14 @@ impl Context {
         self.query(&mut [])
     }
 
-    /// The same, and what the driver tells besides.
+    /// The same, together with what the driver returns.
     pub(crate) fn query_all(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
         let mut plan = self.driver().plan_query();
         let core = self.query(plan.answer())?;
         Ok((core, plan.open()))
     }
 
-    /// Has the driver's answer written to `driver`, if that is not empty.
+    /// Queries the device. The driver's response is written to `driver`, if that is not empty.
     pub(crate) fn query(&self, driver: &mut [u8]) -> Result<ExQueryDeviceResp> {
         use device::invoke_write::{CORE_IN, CORE_OUT};
         let request = ExQueryDevice::default();
@@ -69,7 +69,7 @@ impl Context {
         Ok(response)
     }
 
-    /// Refuses `op` on a device that does not say it can do this to raw packets.
+    /// Refuses `op` on a device that does not report this ability for raw packets.
     pub(crate) fn needs_raw_packet(
         &self,
         op: &'static str,
@@ -80,14 +80,14 @@ impl Context {
         if caps.contains(wanted) { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
     }
 
-    /// The most bytes of payload of a large send over a raw packet queue pair; refuses `op` on a device that has none.
+    /// The maximum payload in bytes of a large send over a raw packet queue pair. Refuses `op` on a device without large sends.
     pub(crate) fn most_large_send(&self, op: &'static str) -> Result<u32> {
         let most = self.offloads()?.large_send;
         let hint = "the device cannot segment large sends of raw packets";
         if most > 0 { Ok(most) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, hint)) }
     }
 
-    /// What the device does to raw packets. It is asked once.
+    /// What the device can do to raw packets. It is queried once.
     fn offloads(&self) -> Result<Offloads> {
         if let Some(known) = Offloads::known(self.0.offloads.load(Ordering::Relaxed)) {
             return Ok(known);
@@ -156,7 +156,7 @@ impl Context {
             let entries = usize::try_from(self.query_port(port)?.legacy_resp.gid_tbl_len);
             size += entries.map_err(|_| Error::malformed(op, "a negative table size"))?;
         }
-        // The kernel takes lengths of 16 bits.
+        // The kernel accepts lengths of 16 bits.
         let size = size.clamp(1, usize::from(u16::MAX) / size_of::<GidEntry>());
         let mut entries = vec![GidEntry::new_zeroed(); size];
         let mut count = 0_u64;

@@ -1,4 +1,4 @@
-//! What goes with commands to drivers that have no queues here, and what is refused before a command is sent.
+//! The payload of commands to drivers without queues in this crate, and calls that are refused before a command is sent.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -12,15 +12,15 @@ use crate::device::{Device, Node};
 use crate::kernel::error::{ErrorKind, Result};
 use crate::kernel::transport::{Reply, Script};
 
-/// A command: its name, what the driver is told, and how much room its answer has.
+/// A command: its name, the driver's request, and the size of the place for its response.
 type Sent = (&'static str, Option<Vec<u8>>, Option<usize>);
 
-/// A device with this driver, behind which there is none: it says yes to all.
+/// A device with this driver number but without a driver: it accepts every command.
 fn open(driver_id: u32) -> (Context, Arc<Mutex<Vec<Sent>>>) {
     let device = Device {
         name: "test0".into(),
         index: None,
-        // Opened, and never asked.
+        // Opened, and never used.
         node: Node::File(PathBuf::from("/dev/null")),
         driver_id,
         abi_version: 1,
@@ -51,12 +51,12 @@ fn open(driver_id: u32) -> (Context, Arc<Mutex<Vec<Sent>>>) {
     (context, sent)
 }
 
-/// What every driver can, and how each of these commands went to it.
+/// Everything that every driver supports, and the commands that were sent for it.
 fn without_queues(driver_id: u32) -> Vec<Sent> {
     refusing(driver_id, |context| refused(context.create_cq(4)))
 }
 
-/// The same of a driver that refuses something else, besides shared receive queues and tables.
+/// The same for a driver that refuses something else, in addition to shared receive queues and tables.
 fn refusing(driver_id: u32, what: impl FnOnce(&Context)) -> Vec<Sent> {
     let (context, sent) = open(driver_id);
     context.query_device().unwrap();
@@ -100,14 +100,14 @@ fn an_unknown_driver_is_told_nothing() {
     ];
     assert_eq!(without_queues(driver_id::MANA), expected);
     let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
-    // All that have them are named.
+    // The error names all drivers that have them.
     assert!(
         error.hint().is_some_and(|hint| hint.contains("rxe, mlx5, siw, efa and the soft device")),
         "{error}"
     );
 }
 
-/// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1; a query with room for more is EINVAL there.
+/// `siw_alloc_ucontext` and `siw_reg_user_mr`, siw_verbs.c, Linux 6.1. A query with a larger place is EINVAL there.
 #[test]
 fn siw_has_room_for_each_of_its_answers() {
     let region = |key: u8| ("mr.register", Some(vec![key, 0, 0, 0, 0, 0, 0, 0]), Some(8));
@@ -140,7 +140,7 @@ fn siw_has_room_for_each_of_its_answers() {
     }
 }
 
-/// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: 8 bytes in, with both bits that it knows, and 24 out.
+/// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: an input of 8 bytes, with both bits that it knows, and an output of 24.
 #[test]
 fn efa_is_told_what_the_process_knows_of() {
     let expected = [
@@ -168,7 +168,7 @@ fn efa_has_room_for_where_its_queues_are() {
     assert!(sent.iter().any(|(op, ..)| *op == "cq.destroy"), "it is not left behind");
 }
 
-/// As libibverbs' providers word it: `mlx5_query_device_ex`, `rxe_query_device` and `efa_query_device_ex`, rdma-core 65.
+/// As libibverbs' providers format it: `mlx5_query_device_ex`, `rxe_query_device` and `efa_query_device_ex`, rdma-core 65.
 #[test]
 fn each_driver_words_its_firmware() {
     let said = |driver_id, number| open(driver_id).0.firmware(number);

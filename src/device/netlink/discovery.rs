@@ -1,5 +1,5 @@
-//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not tell of a
-//! device is looked for in sysfs.
+//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not return for a device is read
+//! from sysfs.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::kernel::error::{Error, Result};
 
 const OP: &str = "device.list";
 
-/// Datagrams that are taken at once: as many as the first answers are for a machine with one device.
+/// Number of datagrams that are received together: that of the first answers on a machine with one device.
 const DATAGRAMS: usize = 4;
 
 /// Every device that has a uverbs node.
 pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
     let mut link = Conversation::new(link);
-    // The kernel is asked of the first device at once with the list: most machines have one, with one port.
+    // The first device is queried together with the list, because most machines have one device with one port.
     let (list, first) = link.begin()?;
     let mut first = Some(first);
     let mut devices = Vec::new();
@@ -31,7 +31,7 @@ pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Dev
         };
         let first = if (index, device.ports) == (FIRST, 1) { first.take() } else { None };
         let told = first.filter(Told::is_whole).unwrap_or_else(|| link.ask(index));
-        // A device without a uverbs node (module not loaded, other namespace) cannot be opened: no entry.
+        // A device without a uverbs node (module not loaded, other namespace) cannot be opened, so it is not listed.
         let Some((node, abi, driver)) = told.node.or_else(|| sysfs::node(root, &device.name)) else {
             continue;
         };
@@ -52,17 +52,17 @@ pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Dev
 /// The index of the first device.
 const FIRST: u32 = 0;
 
-/// What is told of one device: name of its node, ABI version and driver, and interfaces; none of what was refused.
+/// The data of one device: name of its node, ABI version and driver, and interfaces; `None` for what was refused.
 struct Told {
     node: Option<(String, u32, u32)>,
     interfaces: Option<Vec<Interface>>,
 }
 
-/// A device out of the list, and its index.
+/// A device from the list, and its index.
 type Listed = (Option<u32>, Device);
 
 impl Told {
-    /// Of what came, and how the requests for the node and for the interfaces went.
+    /// From the attributes, and the results of the requests for the node and for the interfaces.
     fn new(
         [node, ports]: [Result<()>; 2],
         chardev: Option<(String, u32, u32)>,
@@ -81,7 +81,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/')
 }
 
-/// A device out of an answer to `GET`.
+/// Parses a device from an answer to `GET`.
 fn device(message: &[u8]) -> Listed {
     let mut device = Device {
         name: String::new(),
@@ -114,7 +114,7 @@ fn device(message: &[u8]) -> Listed {
     (device.index, device)
 }
 
-/// Name, ABI version and driver out of an answer to `GET_CHARDEV`. Kernels before 5.1 do not tell the driver.
+/// Parses name, ABI version and driver from an answer to `GET_CHARDEV`. Kernels before 5.1 do not return the driver.
 fn node(message: &[u8]) -> Option<(String, u32, u32)> {
     let (mut name, mut abi, mut driver) = (None, None, driver_id::UNKNOWN);
     for (kind, value) in Attributes(message) {
@@ -128,7 +128,7 @@ fn node(message: &[u8]) -> Option<(String, u32, u32)> {
     Some((name.filter(|name| is_name(name))?, abi?, driver))
 }
 
-/// Port and network interface out of an answer to `PORT_GET`.
+/// Parses port and network interface from an answer to `PORT_GET`.
 fn interface(message: &[u8]) -> Option<Interface> {
     let (mut port, mut name) = (None, None);
     for (kind, value) in Attributes(message) {
@@ -157,7 +157,7 @@ impl<L: Link> Conversation<L> {
         Self { link, sequence: 0, rooms: vec![[0; ROOM]; DATAGRAMS] }
     }
 
-    /// The list of devices, and what there is to know of the first, if there is one.
+    /// The list of devices, and the data of the first one, if there is one.
     fn begin(&mut self) -> Result<(Vec<Listed>, Told)> {
         let mut port = attribute(attr::DEV_INDEX, &FIRST.to_ne_bytes());
         port.extend(attribute(attr::PORT_INDEX, &1_u32.to_ne_bytes()));
@@ -176,7 +176,7 @@ impl<L: Link> Conversation<L> {
         Ok((list, Told::new([found, ports], chardev, interfaces)))
     }
 
-    /// What there is to know of the device `index`.
+    /// The data of the device `index`.
     fn ask(&mut self, index: u32) -> Told {
         let (mut chardev, mut interfaces) = (None, Vec::new());
         let requests = [
@@ -190,8 +190,8 @@ impl<L: Link> Conversation<L> {
         Told::new(asked.unwrap_or_else(|error| [Err(error.clone()), Err(error)]), chardev, interfaces)
     }
 
-    /// Sends requests in one datagram, of which one at most wants a list, and hands the attributes of every answer to `take`,
-    /// with the place of its request. Says how each went.
+    /// Sends requests in one datagram, at most one of which is for a list. Passes the attributes of every answer to `take`, with the
+    /// index of its request. Returns the result of each.
     fn request<const N: usize>(
         &mut self,
         requests: [Request<'_>; N],
@@ -215,7 +215,7 @@ impl<L: Link> Conversation<L> {
                 let whole = room.get(..len);
                 let mut messages = Messages(whole.unwrap_or_default());
                 for (header, body) in &mut messages {
-                    // Others are of an earlier request, whose answers were given up.
+                    // Other answers are to an earlier request that was abandoned.
                     let place = header.nlmsg_seq.wrapping_sub(first) as usize;
                     let Some(done @ None) = done.get_mut(place) else { continue };
                     match header.nlmsg_type {
@@ -224,14 +224,14 @@ impl<L: Link> Conversation<L> {
                         nl::MSG_NOOP => {}
                         _ => {
                             take(place, body);
-                            // A list has an end of its own.
+                            // A list has its own end.
                             if requests[place].1 & nl::FLAG_DUMP == 0 {
                                 *done = Some(Ok(()));
                             }
                         }
                     }
                 }
-                // What is left was cut short, or longer than its room.
+                // The rest was truncated, or longer than the room for it.
                 if let Ok((header, _)) = NlMsgHdr::read_from_prefix(whole.map_or(room, |_| messages.0))
                     && let Some(done) = done.get_mut(header.nlmsg_seq.wrapping_sub(first) as usize)
                 {

@@ -1,4 +1,4 @@
-//! One request and its answers, in memory that is used again.
+//! One request and its answers, in buffers that are used again.
 
 use std::fmt::Debug;
 use std::os::fd::AsRawFd;
@@ -12,15 +12,15 @@ use super::{Link, Messages, Socket, acknowledged, head, put};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Origin;
 
-/// What answers requests: the kernel, or a test in its place.
+/// Answers requests: the kernel, or a test.
 pub(in crate::device) trait Line: Debug + Send + Sync {
     /// Sends a request.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Takes one datagram of answers, and says how long it is, which may be more than there was room for.
+    /// Receives one datagram of answers, and returns its length, which may exceed the room.
     fn take(&mut self, room: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Takes the place of itself with one that nobody has asked anything.
+    /// Replaces itself by a new one without pending answers.
     fn renew(&mut self, op: &'static str) -> Result<()>;
 }
 
@@ -30,7 +30,7 @@ impl Line for Socket {
     }
 
     fn take(&mut self, room: &mut [u8]) -> Result<usize, Errno> {
-        // Nobody is waited for: see `receive`.
+        // This does not wait: see `receive`.
         recv(self.0.as_raw_fd(), room, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC)
     }
 
@@ -45,19 +45,19 @@ impl Line for Socket {
 pub(in crate::device) enum Ask<'a> {
     Number(u16, u32),
     Byte(u16, u8),
-    /// A table of numbers: its attribute, and that of each of them.
+    /// A table of numbers: its attribute, and the attribute of each number.
     Table(u16, u16, &'a [u32]),
 }
 
 /// Requests and their answers, one at a time.
 ///
-/// A child of `fork` would take its parent's answers off the socket that both have: it gets a socket of its own.
+/// A child of `fork` would receive its parent's answers from the socket that both have, so it gets its own.
 #[derive(Debug)]
 pub(in crate::device) struct Exchange {
     line: Box<dyn Line>,
     origin: Origin,
-    /// The last list was not taken to its end: the kernel refuses another one on this socket until it is (EBUSY, `__netlink_dump_start`,
-    /// af_netlink.c, Linux 6.1).
+    /// The last list was not received completely: the kernel refuses another one on this socket until it is (EBUSY,
+    /// `__netlink_dump_start`, af_netlink.c, Linux 6.1).
     is_midway: bool,
     /// The number of the last request.
     sequence: u32,
@@ -66,7 +66,7 @@ pub(in crate::device) struct Exchange {
 }
 
 impl Exchange {
-    /// With the kernel. An answer may have `room` bytes.
+    /// An exchange with the kernel. An answer may have `room` bytes.
     pub(in crate::device) fn open(op: &'static str, room: usize) -> Result<Self> {
         Ok(Self::new(Socket::open(op)?, room))
     }
@@ -83,7 +83,7 @@ impl Exchange {
         }
     }
 
-    /// Asks for one thing, and hands the attributes of the answer to `take`.
+    /// Requests one item, and passes the attributes of the answer to `take`.
     pub(in crate::device) fn one(
         &mut self,
         op: &'static str,
@@ -94,7 +94,7 @@ impl Exchange {
         self.exchange(op, command, 0, attributes, take)
     }
 
-    /// Asks for a list, and hands the attributes of each message of it to `take`.
+    /// Requests a list, and passes the attributes of each message to `take`.
     pub(in crate::device) fn list(
         &mut self,
         op: &'static str,
@@ -105,7 +105,7 @@ impl Exchange {
         self.exchange(op, command, nl::FLAG_DUMP, attributes, take)
     }
 
-    /// Whether there is a device with this index (`nldev_get_doit`); none when nobody says so.
+    /// Whether there is a device with this index (`nldev_get_doit`); `None` if there is no answer.
     pub(in crate::device) fn has_device(&mut self, op: &'static str, index: u32) -> Option<bool> {
         match self.one(op, op::GET, &[Ask::Number(attr::DEV_INDEX, index)], |_| {}) {
             Ok(()) => Some(true),
@@ -114,8 +114,8 @@ impl Exchange {
         }
     }
 
-    /// Makes the error of a request about a port say what EINVAL means: that the device has gone, that it has no such port
-    /// (`rdma_is_port_valid`), or what `otherwise` says. The kernel gives one errno for all of these.
+    /// Explains EINVAL for a request about a port: the device was removed, it has no such port (`rdma_is_port_valid`), or what
+    /// `otherwise` says. The kernel returns the same errno in all of these cases.
     pub(in crate::device) fn explain(
         &mut self,
         error: Error,
@@ -161,13 +161,13 @@ impl Exchange {
             let whole = self.room.get(..len);
             let mut messages = Messages(whole.unwrap_or(&self.room));
             for (header, body) in &mut messages {
-                // Others are of an earlier request, whose answers were given up.
+                // Other answers are to an earlier request that was abandoned.
                 if header.nlmsg_seq != self.sequence {
                     continue;
                 }
                 self.is_midway &= !matches!(header.nlmsg_type, nl::MSG_DONE | nl::MSG_ERROR);
                 match header.nlmsg_type {
-                    // The end of a list has an errno, too (netlink_dump_done, af_netlink.c, Linux 6.1).
+                    // The end of a list contains an errno too (netlink_dump_done, af_netlink.c, Linux 6.1).
                     nl::MSG_DONE if body.is_empty() => return Ok(()),
                     nl::MSG_DONE | nl::MSG_ERROR => return acknowledged(op, body),
                     nl::MSG_NOOP => {}

@@ -20,21 +20,20 @@ pub(super) use self::discovery::devices;
 pub(super) use self::exchange::{Ask, Exchange};
 use crate::kernel::error::{Error, Result};
 
-/// Room for one datagram of answers: the kernel fills a page at most, or 8 KiB where pages are larger, or what was last asked
-/// for if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
+/// Room for one datagram of answers: the kernel fills at most a page, or 8 KiB if pages are larger, or the size of the last receive call
+/// if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
 pub(in crate::device) const ROOM: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 8192 };
 
-/// Room for one datagram of a long list: the kernel fills as much as was last asked for, and no more than this (netlink_recvmsg, Linux
-/// 6.1). What has not room in a page, such as a counter with a thousand queue pairs, comes only so.
+/// Room for one datagram of a long list: the kernel fills as much as the last receive call asked for, and at most this (netlink_recvmsg,
+/// Linux 6.1). Only in this way it returns what does not fit into a page, such as a counter with a thousand queue pairs.
 pub(in crate::device) const LONG: usize = 32 << 10;
 
-/// What answers requests: the kernel, or a test in its place.
+/// Answers requests: the kernel, or a test.
 pub(in crate::device) trait Link {
     /// Sends one datagram, of one or more requests.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Takes datagrams of answers, as many as there are and have room, and says how long each is, which may be more than there
-    /// was room for.
+    /// Receives as many datagrams of answers as there are and fit. Returns the length of each, which may exceed the room.
     fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno>;
 }
 
@@ -57,9 +56,9 @@ impl Link for Socket {
     }
 
     fn receive(&mut self, rooms: &mut [[u8; ROOM]]) -> Result<Vec<usize>, Errno> {
-        // The kernel answers while it is being asked (netlink_unicast_kernel, af_netlink.c, Linux 6.1), and goes on with a list
-        // while that is taken (netlink_recvmsg). So nothing has to be waited for, and a sandbox that takes a request and never
-        // answers keeps nobody waiting.
+        // The kernel answers during the request (netlink_unicast_kernel, af_netlink.c, Linux 6.1), and continues a list while it is
+        // received (netlink_recvmsg). Waiting is therefore never necessary, and a sandbox that accepts a request and never answers causes
+        // no delay.
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         let mut headers = MultiHeaders::<()>::preallocate(rooms.len(), None);
         let mut slices: Vec<_> = rooms.iter_mut().map(|room| [IoSliceMut::new(room)]).collect();
@@ -77,7 +76,7 @@ fn acknowledged(op: &'static str, body: &[u8]) -> Result<()> {
     }
 }
 
-/// The messages of a batch: header and body. What is cut short is left over.
+/// The messages of a batch: header and body. A truncated message is left over.
 struct Messages<'a>(&'a [u8]);
 
 impl<'a> Iterator for Messages<'a> {
@@ -107,7 +106,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// One attribute as it is sent.
+/// One attribute in the form in which it is sent.
 pub(in crate::device) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     put(&mut bytes, kind, value);
@@ -130,7 +129,7 @@ pub(in crate::device) fn wide(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// The characters of a string, without the NUL at its end.
+/// The bytes of a string without the terminating NUL.
 pub(in crate::device) fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -139,7 +138,7 @@ pub(in crate::device) fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(value)).into_owned()
 }
 
-/// The head of a request with a body of so many bytes.
+/// The head of a request with a body of `body` bytes.
 fn head(body: usize, command: u16, flags: u16, sequence: u32) -> NlMsgHdr {
     NlMsgHdr {
         nlmsg_len: (size_of::<NlMsgHdr>() + body) as u32,

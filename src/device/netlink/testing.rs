@@ -1,4 +1,4 @@
-//! A kernel of a test's own.
+//! A kernel that a test simulates.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::{Attributes, Exchange, LONG, number};
 pub(in crate::device) use super::{attribute, put};
 use crate::kernel::error::Result;
 
-/// What was asked: command, whether for a list, and the attributes.
+/// A request: its command, whether it is for a list, and the attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::device) struct Asked {
     pub(in crate::device) command: u16,
@@ -26,17 +26,17 @@ impl Asked {
     }
 }
 
-/// How it is answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(in crate::device) enum Answer {
-    /// The attributes of a message; of a list, those of several.
+    /// The attributes of a message; for a list, those of several.
     Told(Vec<Vec<u8>>),
     Refused(Errno),
     /// A list that ends with an errno.
     Ended(Errno),
     /// The errno of sending.
     Send(Errno),
-    /// Only so many bytes of what would be told.
+    /// Only so many bytes of the answer.
     Cut(Vec<u8>, usize),
     /// No answer.
     Silence,
@@ -53,7 +53,7 @@ type Answers = Box<dyn FnMut(&Asked) -> Answer + Send + Sync>;
 struct Kernel {
     answers: Answers,
     told: VecDeque<Vec<u8>>,
-    /// A list was cut short: there is no other one until the line is a new one.
+    /// A list was truncated: no other one can be requested until the line is renewed.
     is_busy: bool,
 }
 
@@ -98,7 +98,7 @@ impl Line for Kernel {
                 }
             }
             Answer::Refused(errno) => {
-                // The request's own header stands behind.
+                // Followed by the header of the request.
                 let body = [&negative(errno)[..], header.as_bytes()].concat();
                 self.told.push_back(message(nl::MSG_ERROR, sequence, &body));
             }
@@ -130,12 +130,12 @@ impl Line for Kernel {
     }
 }
 
-/// Requests that are answered so.
+/// A line whose requests get these answers.
 pub(in crate::device) fn answered(answers: impl FnMut(&Asked) -> Answer + Send + Sync + 'static) -> Exchange {
     Exchange::new(Kernel { answers: Box::new(answers), told: VecDeque::new(), is_busy: false }, LONG)
 }
 
-/// Answers as a kernel with the device of index 3 and its one port; what is asked of them is answered by `more`.
+/// Answers as a kernel with the device of index 3 and its one port. `more` answers requests about them.
 pub(in crate::device) fn with_device(
     mut more: impl FnMut(&Asked) -> Answer + Send + Sync + 'static,
 ) -> Exchange {
@@ -152,12 +152,12 @@ pub(in crate::device) fn with_device(
 
 pub(in crate::device) const INDEX: u32 = 3;
 
-/// An attribute that holds attributes.
+/// An attribute that contains attributes.
 pub(in crate::device) fn nested(kind: u16, parts: &[Vec<u8>]) -> Vec<u8> {
     attribute(kind | nl::NLA_F_NESTED, &parts.concat())
 }
 
-/// What Linux has answered: see the head of the file.
+/// A recorded answer of Linux: see the beginning of the file.
 pub(in crate::device) fn captured(kernel: &str, what: &str) -> Vec<u8> {
     let lines = include_str!("../../../tests/golden/netlink.txt").lines().map(|line| line.split(' '));
     let mut wanted = lines.filter_map(|mut words| {

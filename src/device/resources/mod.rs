@@ -57,7 +57,7 @@ pub struct Count {
 #[derive(Debug)]
 pub struct Resources(From);
 
-/// Who is asked.
+/// The source of the data.
 #[derive(Debug)]
 enum From {
     Kernel {
@@ -207,7 +207,7 @@ impl Resources {
     }
 }
 
-/// One kind of object out of a summary.
+/// One kind of object in a summary.
 fn count(entry: &[u8]) -> Option<Count> {
     let (mut kind, mut count, mut limit) = (None, None, None);
     for (number, value) in Attributes(entry) {

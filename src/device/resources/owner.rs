@@ -29,8 +29,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The owner out of the attributes of an object (`fill_res_name_pid`, core/nldev.c, and `rdma_restrack_set_name`, core/restrack.c, Linux
-    /// 6.1: the task that made the object, and that is a thread).
+    /// The owner in the attributes of an object (`fill_res_name_pid`, core/nldev.c, and `rdma_restrack_set_name`, core/restrack.c, Linux
+    /// 6.1: the task that created the object, which is a thread).
     pub(in crate::device) fn of(attributes: Attributes<'_>) -> Self {
         let mut owner = Self::Unknown;
         for (kind, value) in attributes {
@@ -69,7 +69,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The process of a thread: proc(5) lists processes, and yet has a folder for each thread.
+/// The process of a thread: /proc lists only processes, but has a directory for each thread too.
 fn process_of(thread: u32) -> Option<u32> {
     let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
     let mut lines = status.split(|byte| *byte == b'\n');

@@ -1,4 +1,4 @@
-//! The rows of the lists, taken out of the kernel's answers (`fill_res_*_entry`, core/nldev.c, Linux 6.1 and 7.3).
+//! The rows of the lists, parsed from the kernel's answers (`fill_res_*_entry`, core/nldev.c, Linux 6.1 and 7.3).
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -161,7 +161,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-// What has no number is no row.
+// An entry without a number is not a row.
 
 impl QueuePairRow {
     pub(super) fn of(entry: &[u8]) -> Option<Self> {
@@ -258,7 +258,7 @@ impl SharedReceiveQueueRow {
     }
 }
 
-/// Queue pairs, one by one or in rows (`fill_res_srq_qps`).
+/// Queue pairs, individually or in ranges (`fill_res_srq_qps`).
 fn numbers(table: &[u8]) -> Vec<RangeInclusive<u32>> {
     let entries = Attributes(table).filter(|(kind, _)| *kind == attr::RES_QP_ENTRY);
     let row = |(_, entry)| {
@@ -269,7 +269,7 @@ fn numbers(table: &[u8]) -> Vec<RangeInclusive<u32>> {
     entries.filter_map(row).collect()
 }
 
-/// An address of IP out of a `sockaddr_storage`: the family in host order, then port and address in network order.
+/// An IP address in a `sockaddr_storage`: the family in host order, then port and address in network order.
 fn address(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);

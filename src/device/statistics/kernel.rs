@@ -1,4 +1,4 @@
-//! The counters of a device of the kernel's, as far as there are ways to them.
+//! The counters of a device of the kernel, by all available sources.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::device::{Device, NO_NETLINK};
 use crate::driver::Driver;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// The ways to the counters of one device.
+/// The sources of the counters of one device.
 #[derive(Debug)]
 pub(super) struct Kernel {
     driver: Driver,
@@ -24,7 +24,7 @@ pub(super) struct Kernel {
     netlink: Option<(Exchange, u32)>,
     root: Option<PathBuf>,
     ports: Vec<Port>,
-    /// Counters of the device, which netlink does not tell.
+    /// Counters of the device, which netlink does not return.
     device: Option<Folder>,
     /// What could not be opened.
     refused: Vec<Missing>,
@@ -38,7 +38,7 @@ struct Port {
     hardware: Hardware,
 }
 
-/// The way to a port's hardware counters.
+/// The source of a port's hardware counters.
 #[derive(Debug)]
 enum Hardware {
     Netlink,
@@ -66,7 +66,8 @@ impl Kernel {
             let hardware = if this.answers(*number) {
                 Hardware::Netlink
             } else {
-                // The driver has none, or netlink does not answer, or the answer is too long for it (EMSGSIZE: it has to fit a page).
+                // The driver has none, or netlink does not answer, or the answer is too long for it (EMSGSIZE: it has to fit into a
+                // page).
                 this.folder(Some(*number), Source::Hardware).map_or(Hardware::None, Hardware::Files)
             };
             this.ports.push(Port { number: *number, counters, has_extended, hardware });
@@ -91,21 +92,21 @@ impl Kernel {
         })
     }
 
-    /// Whether netlink tells a port's hardware counters.
+    /// Whether netlink returns a port's hardware counters.
     fn answers(&mut self, port: u32) -> bool {
         self.netlink.as_mut().is_some_and(|(exchange, index)| {
             exchange.one(OPEN, op::STAT_GET, &of_port(*index, port), |_| {}).is_ok()
         })
     }
 
-    /// That there is nothing to read is no error as long as there is somebody who says so.
+    /// A device without counters is not an error, as long as netlink or sysfs has the device.
     fn is_anywhere(&mut self) -> Result<()> {
         let has_any = |port: &Port| port.counters.is_some() || !matches!(port.hardware, Hardware::None);
         if self.device.is_some() || self.ports.iter().any(has_any) {
             return Ok(());
         }
         match self.is_known(OPEN) {
-            // It may be sysfs alone that is not there.
+            // Only sysfs may be missing.
             Some(true) => return Ok(()),
             Some(false) => return Err(Error::device_gone(OPEN)),
             None => {}
@@ -153,7 +154,7 @@ impl Kernel {
         }
     }
 
-    /// Marks what is optional.
+    /// Marks the optional counters.
     pub(super) fn mark(&mut self, rows: &mut [Statistic]) {
         let Some((exchange, index)) = &mut self.netlink else { return };
         for port in self.ports.iter().filter(|port| matches!(port.hardware, Hardware::Netlink)) {
@@ -169,19 +170,19 @@ impl Kernel {
         }
     }
 
-    /// Whether netlink knows the device; none if it cannot be asked.
+    /// Whether netlink has the device; `None` if netlink is not available.
     fn is_known(&mut self, op: &'static str) -> Option<bool> {
         let (exchange, index) = self.netlink.as_mut()?;
         exchange.has_device(op, *index)
     }
 
-    /// Whether the device is not there any more.
+    /// Whether the device was removed.
     pub(super) fn is_gone(&mut self) -> bool {
         let is_there = self.is_known(READ);
         !is_there.unwrap_or_else(|| self.root.as_ref().is_some_and(|root| root.exists()))
     }
 
-    /// Netlink, for what it alone has.
+    /// Netlink, for values that have no other source.
     pub(super) fn netlink(&mut self, op: &'static str) -> Result<(&mut Exchange, u32)> {
         match &mut self.netlink {
             Some((exchange, index)) => Ok((exchange, *index)),
@@ -192,7 +193,7 @@ impl Kernel {
 
 const NO_WAY: &str = "counters are read by RDMA netlink or from sysfs, and here neither shows the device: a container may hide both";
 
-/// The optional counters of a port, as far as the kernel tells.
+/// The optional counters of a port, as far as the kernel returns them.
 fn optional_of(
     exchange: &mut Exchange,
     index: u32,
@@ -200,7 +201,7 @@ fn optional_of(
     op: &'static str,
     mut mark: impl FnMut(&[u8]),
 ) {
-    // Without an answer none is marked: kernels before 5.16 have no such request, and no optional counters.
+    // Without an answer none is marked: kernels before 5.16 have neither this request nor optional counters.
     let _: Result<()> = exchange.one(op, op::STAT_GET_STATUS, &of_port(index, port), |message| {
         answer::optional(message, |name, _, _| mark(name));
     });
@@ -227,12 +228,12 @@ fn files(
     });
 }
 
-/// What a request about a port carries.
+/// The attributes of a request about a port.
 pub(super) fn of_port(index: u32, port: u32) -> [Ask<'static>; 2] {
     [Ask::Number(attr::DEV_INDEX, index), Ask::Number(attr::PORT_INDEX, port)]
 }
 
-/// The error of a request that asks for rights.
+/// The error of a request that needs privileges.
 pub(super) fn with_rights(error: Error) -> Error {
     error.hinted_if(
         ErrorKind::PermissionDenied,

@@ -1,9 +1,9 @@
-//! What a counter's name says of it. The kernel tells names and numbers, nothing else.
+//! What the name of a counter says about it. The kernel returns only names and numbers.
 
 use super::statistic::{Source, Unit, Width};
 use crate::driver::Driver;
 
-/// What is known of a counter by its name.
+/// What is known about a counter from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meaning {
     pub(super) unit: Unit,
@@ -47,28 +47,28 @@ const PORT: &[PortCounter] = {
 /// A name that only the extended set has.
 pub(super) const EXTENDED: &str = "unicast_rcv_packets";
 
-/// The place of a port's counter in a listing: those that are known first.
+/// The position of a port's counter in a listing: known counters come first.
 pub(super) fn place(name: &str) -> usize {
     PORT.iter().position(|(known, ..)| *known == name).unwrap_or(PORT.len())
 }
 
 impl Meaning {
-    /// Of one of a port's counters; in the extended set packets and data have 64 bits.
+    /// For one of a port's counters. In the extended set, packets and data have 64 bits.
     ///
-    /// There is an extended set without unicast and multicast, too (`pma_group_noietf`), which cannot be told from the plain one by its
-    /// names: [`Statistic::width`](super::Statistic::width) finds out by the value.
+    /// There is also an extended set without unicast and multicast (`pma_group_noietf`), which has the same names as the plain one:
+    /// [`Statistic::width`](super::Statistic::width) distinguishes them by the value.
     fn of_port(name: &str, is_extended: bool) -> Self {
         let known = PORT.iter().find(|(known, ..)| *known == name);
         let Some((_, unit, plain, extended)) = known else {
             return Self { unit: by_name(name), scale: 1, width: None, gauge: false };
         };
         let bits = if is_extended { *extended } else { *plain };
-        // What counts words, and what stops at its end: InfiniBand, PortCounters and PortCountersExtended.
+        // Which counters count words, and which stop at their maximum: InfiniBand, PortCounters and PortCountersExtended.
         let scale = if *unit == Unit::Bytes { 4 } else { 1 };
         Self { unit: *unit, scale, width: Some(Width { bits, saturates: bits < 64 }), gauge: false }
     }
 
-    /// Of one of a driver's counters.
+    /// For one of a driver's counters.
     fn of_driver(name: &str, driver: &Driver) -> Self {
         let width = driver.counter_bits(name).map(|bits| Width { bits, saturates: false });
         Self { unit: by_name(name), scale: 1, width, gauge: is_level(name) }
@@ -82,7 +82,7 @@ impl Meaning {
     }
 }
 
-/// The unit that a driver's name has in it: `tx_bytes`, `rcvd_pkts`, `ip4InOctets`, `np_ecn_marked_roce_packets`.
+/// The unit that a driver's name contains: `tx_bytes`, `rcvd_pkts`, `ip4InOctets`, `np_ecn_marked_roce_packets`.
 fn by_name(name: &str) -> Unit {
     let has = |part: &str| {
         name.as_bytes().windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
@@ -96,7 +96,7 @@ fn by_name(name: &str) -> Unit {
     }
 }
 
-/// Names of what there is now, and how much there was at most (hw/bnxt_re/hw_counters.c, Linux 6.1).
+/// Names of current levels and of their maxima (hw/bnxt_re/hw_counters.c, Linux 6.1).
 fn is_level(name: &str) -> bool {
     name.starts_with("active_") || name.starts_with("watermark_")
 }

@@ -70,12 +70,12 @@ pub struct Statistics {
     from: From,
     table: Table,
     missing: Vec<Missing>,
-    /// When it was to be read the last time.
+    /// When the last reading was due.
     #[cfg(feature = "tokio")]
     due: Option<Instant>,
 }
 
-/// Who is asked.
+/// The source of the values.
 #[derive(Debug)]
 enum From {
     Kernel(Box<Kernel>),
@@ -172,7 +172,7 @@ impl Statistics {
         }
         let is_new = self.table.end();
         if let Some(kernel) = self.from.as_kernel() {
-            // Of a device without counters nothing is missing, either way.
+            // If a device has no counters, nothing is missing.
             let is_doubtful = !self.missing.is_empty() || self.table.rows().is_empty();
             if is_doubtful && kernel.is_gone() {
                 return Err(Error::device_gone(READ));
@@ -194,15 +194,15 @@ impl Statistics {
         &self.missing
     }
 
-    /// When the next reading is due: at once the first time, then an interval after the last was due. Readings that were missed are not
-    /// made up for.
+    /// When the next reading is due: immediately for the first, then one interval after the last due time. Readings that were missed are
+    /// not repeated.
     #[cfg(feature = "tokio")]
     pub(crate) fn due(&self, interval: Duration) -> Instant {
         let now = Instant::now();
         self.due.map_or(now, |due| due.checked_add(interval).unwrap_or(due).max(now))
     }
 
-    /// Reads what was due.
+    /// Makes the reading that was due.
     #[cfg(feature = "tokio")]
     pub(crate) fn read_due(&mut self, due: Instant) -> Result<&[Statistic]> {
         self.due = Some(due);
@@ -210,7 +210,7 @@ impl Statistics {
     }
 }
 
-/// The soft device counts frames: those that come in, from the wire or looped back, and those that it sends.
+/// The soft device counts frames: those that it receives, from the wire or looped back, and those that it sends.
 #[cfg(feature = "soft")]
 fn soft_counters(soft: &SoftDevice, table: &mut Table) -> Result<()> {
     use self::meaning::Meaning;

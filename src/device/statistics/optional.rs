@@ -19,7 +19,7 @@ pub struct OptionalStatistic {
     pub name: String,
     /// Whether it is on. Only then it counts and is read.
     pub is_on: bool,
-    /// Its place in the driver's table.
+    /// Its index in the driver's table.
     index: u32,
 }
 
@@ -91,7 +91,7 @@ impl Statistics {
 }
 
 impl From {
-    /// The kernel's side, for what a soft device does not have.
+    /// The kernel's part, for what a soft device does not have.
     fn kernel(&mut self, op: &'static str) -> Result<&mut Kernel> {
         let refused = || Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters");
         self.as_kernel().ok_or_else(refused)

@@ -1,19 +1,19 @@
-//! The rows of a reader, whose memory is used again at each reading.
+//! The rows of a reader, whose memory is used again for each reading.
 
 use super::meaning::Meaning;
 use super::statistic::{Source, Statistic};
 
-/// Rows in the order in which they come. As long as the same ones come, nothing is allocated.
+/// Rows in the order in which they arrive. As long as the same rows arrive, nothing is allocated.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     rows: Vec<Statistic>,
-    /// Where the next one belongs.
+    /// The position of the next row.
     next: usize,
-    /// A row was not there before.
+    /// There is a row that did not exist before.
     has_grown: bool,
 }
 
-/// Whose a row is: port, and source.
+/// The owner of a row: port, and source.
 pub(super) type Place = (Option<u32>, Source);
 
 impl Table {
@@ -21,7 +21,7 @@ impl Table {
         (self.next, self.has_grown) = (0, false);
     }
 
-    /// A value has come.
+    /// Stores a value.
     pub(super) fn put(
         &mut self,
         (port, source): Place,
@@ -31,7 +31,7 @@ impl Table {
     ) {
         let is_it = |row: &Statistic| row.port == port && row.source == source && is_name(&row.name, name);
         match self.rows.get(self.next..).unwrap_or_default().iter().position(is_it) {
-            // Those before it did not come any more.
+            // The rows before it do not exist any more.
             Some(0) => {}
             Some(gone) => drop(self.rows.drain(self.next..self.next + gone)),
             None => {
@@ -47,7 +47,7 @@ impl Table {
         self.next += 1;
     }
 
-    /// Nothing comes any more. Whether a row is new.
+    /// Ends a reading. Returns whether a row is new.
     pub(super) fn end(&mut self) -> bool {
         self.rows.truncate(self.next);
         self.has_grown
@@ -62,7 +62,7 @@ impl Table {
     }
 }
 
-/// Whether a row has this name. One that is no UTF-8 has a replacement in each place that is none.
+/// Whether a row has this name. Bytes that are not UTF-8 have become replacement characters.
 fn is_name(row: &str, name: &[u8]) -> bool {
     row.as_bytes() == name || (str::from_utf8(name).is_err() && String::from_utf8_lossy(name) == row)
 }

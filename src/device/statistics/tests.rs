@@ -1,4 +1,4 @@
-//! Readers over a tree of the test's own and answers of its own.
+//! Readers with a sysfs tree and netlink answers of the test.
 
 use std::fs;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::device::tests::Tree;
 use crate::driver::Driver;
 use crate::kernel::error::ErrorKind;
 
-/// What netlink tells of a port's hardware counters.
+/// The netlink answer with a port's hardware counters.
 pub(super) fn hardware(counters: &[(&[u8], u64)]) -> Vec<u8> {
     let entry = |(name, value): &(&[u8], u64)| {
         let name = [*name, b"\0"].concat();
@@ -116,10 +116,10 @@ fn without_netlink_all_comes_from_sysfs() {
         let mut statistics = reader(&device(&tree), netlink).expect("a reader");
         assert_eq!(shown(statistics.read().expect("values")), wanted);
     }
-    // As a device that was found so is opened.
+    // Opened as a device that was found in this way.
     let mut statistics = device(&tree).statistics().expect("a reader");
     assert_eq!(shown(statistics.read().expect("values")), wanted);
-    // Of a port what is the port's.
+    // For a port, only the port's counters.
     let mut statistics = device(&tree).port_statistics(1).expect("a reader");
     assert_eq!(statistics.read().expect("values").len(), 4);
 }
@@ -136,7 +136,7 @@ fn without_sysfs_netlink_tells_hardware_counters() {
 
 #[test]
 fn no_counters_no_port_and_no_device_are_told_apart() {
-    // The kernel says EINVAL to all of them.
+    // The kernel returns EINVAL for all of them.
     let bare = Tree::rxe("bare");
     let known = || with_device(|_| Answer::Refused(Errno::EINVAL));
     let mut statistics = reader(&device(&bare), Some(known())).expect("a device without counters");
@@ -151,7 +151,7 @@ fn no_counters_no_port_and_no_device_are_told_apart() {
     assert_eq!((error.kind(), error.errno()), (ErrorKind::NotFound, Some(Errno::EINVAL as i32)));
     assert_eq!(device(&bare).port_statistics(0).unwrap_err().kind(), ErrorKind::NotFound);
 
-    // Nobody can be asked.
+    // Neither source is available.
     let gone = device(&bare);
     drop(bare);
     for netlink in [None, Some(answered(|_| Answer::Silence))] {
@@ -163,7 +163,7 @@ fn no_counters_no_port_and_no_device_are_told_apart() {
 
 #[test]
 fn a_device_that_vanishes_between_two_reads_is_gone() {
-    // By netlink, of a device without files.
+    // By netlink, for a device without files.
     let tree = Tree::rxe("vanishes");
     let there = Arc::new(AtomicBool::new(true));
     let asked = there.clone();
@@ -178,7 +178,7 @@ fn a_device_that_vanishes_between_two_reads_is_gone() {
     assert_eq!((error.kind(), error.op()), (ErrorKind::Disassociated, "statistics.read"));
     drop(tree);
 
-    // In sysfs; a device that gets its name is another one.
+    // In sysfs. A device that gets the same name is another one.
     let first = self::tree("vanishes-files");
     let device = device(&first);
     let mut statistics = reader(&device, None).expect("a reader");
@@ -199,7 +199,7 @@ fn what_cannot_be_read_is_missing_and_the_rest_is_there() {
     fs::write(counters.join("unicast_rcv_packets"), "N/A (no PMA)\n").expect("it is ours");
     fs::remove_file(counters.join("link_downed")).expect("it is ours");
     assert_eq!(shown(statistics.read().expect("the rest")).len(), 3);
-    // Also where netlink takes requests and answers none: nobody says that the device has gone.
+    // Also if netlink accepts requests and answers none: then nothing shows that the device was removed.
     let silent = Some(answered(|_| Answer::Silence));
     let mut beside = reader(&device(&tree), silent).expect("a reader");
     assert_eq!((beside.read().expect("the rest").len(), beside.missing().len()), (3, 1));
@@ -209,7 +209,7 @@ fn what_cannot_be_read_is_missing_and_the_rest_is_there() {
         missing,
         [(Some("unicast_rcv_packets"), ErrorKind::Malformed), (Some("link_downed"), ErrorKind::NotFound)]
     );
-    // They come back to their places.
+    // They return to their places.
     fs::write(counters.join("unicast_rcv_packets"), "4\n").expect("it is ours");
     fs::write(counters.join("link_downed"), "1\n").expect("it is ours");
     let names: Vec<_> = statistics.read().expect("all").iter().map(Statistic::name).collect();
@@ -295,7 +295,7 @@ fn answers_are_those_of_linux() {
         });
         assert_eq!(found.len(), count);
         let value = |wanted: &str| found.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value);
-        // There and back, of two messages each way.
+        // There and back, with two messages each way.
         assert_eq!((value("rdma_sends"), value("rdma_recvs")), (Some(4000), Some(4000)), "{kernel}");
         assert_eq!(value("sent_pkts"), value("rcvd_pkts"));
         let mut optional = 0;
@@ -328,7 +328,7 @@ fn growth_knows_of_wraps_ends_and_resets() {
     assert_eq!(grown("active_qps", own, 4, 7, &Driver::Other), None, "a level");
     let (one, other) = (row("a", own, 1, &card), row("b", own, 5, &card));
     assert_eq!(other.growth(&one), None);
-    // A plain set by its names, and yet wider.
+    // A plain set by its names, which is wider all the same.
     let wide = Statistic {
         meaning: meaning::Meaning::of(port, "port_rcv_data", false, &card),
         ..row("port_rcv_data", port, 1 << 32, &card)
@@ -338,7 +338,7 @@ fn growth_knows_of_wraps_ends_and_resets() {
     assert_eq!((full.is_saturated(), full.value()), (true, 4 * u64::from(u32::MAX)));
 }
 
-/// What `STAT_GET_STATUS` tells: name, and whether it is on, if it is optional.
+/// The answer to `STAT_GET_STATUS`: the name, and whether the counter is on, if it is optional.
 fn status(counters: &[(&str, Option<u8>)]) -> Vec<u8> {
     let entry = |(index, (name, is_on)): (usize, &(&str, Option<u8>))| {
         let mut parts = vec![
@@ -372,7 +372,7 @@ fn optional_counters_are_listed_switched_and_marked() {
                 ]))
             }
             op::STAT_SET => {
-                // Behind the two numbers stands the table: a number for each counter that is to be on.
+                // The table follows the two numbers: a number for each counter that is to be on.
                 let table = nested(
                     attr::STAT_HWCOUNTERS,
                     &[attribute(attr::STAT_HWCOUNTER_INDEX, &2_u32.to_ne_bytes())],

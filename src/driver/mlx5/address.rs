@@ -1,4 +1,4 @@
-//! Address handles: an address vector, which stands in each datagram's request.
+//! Address handles: an address vector, which is part of each datagram's request.
 //!
 //! Source: `struct mlx5_av`, qp.h, and `create_ib_ah`, ah.c, Linux 6.1; `mlx5_create_ah` of libmlx5, providers/mlx5/verbs.c,
 //! rdma-core 65.
@@ -10,16 +10,16 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::driver::request::Address;
 
-/// Where the global address is told of in [`WqeAv::grh_gid_fl`], and the index of the own GID.
+/// The bit in [`WqeAv::grh_gid_fl`] for a global address, and the position of the index of the source GID.
 const IS_GLOBAL: u32 = 1 << 30;
 const GID_INDEX: u32 = 20;
 const FLOW_LABEL: u32 = 0xf_ffff;
-/// The first of the UDP ports that RoCE v2 sends from, and the bits that tell them apart.
+/// The first of the UDP source ports of RoCE v2, and the bits in which they differ.
 const FIRST_PORT: u16 = 0xc000;
 const PORT_BITS: u32 = 14;
 
-/// An address handle about to be made. On Ethernet the kernel tells the hardware address of the other side; on InfiniBand it
-/// leaves the answer empty.
+/// An address handle that is about to be created. On Ethernet the kernel returns the hardware address of the other side; on InfiniBand it
+/// leaves the response empty.
 #[derive(Debug)]
 pub(crate) struct AhPlan {
     attr: AhAttr,
@@ -41,7 +41,7 @@ impl AhPlan {
         let rate = device_rate(static_rate) << 4;
         let mut av = WqeAv { rmac: self.answer.dmac, ..WqeAv::new_zeroed() };
         if is_ethernet {
-            // Packets have a global header always; then the bit for it is not to be set.
+            // Packets always have a global header here; the bit for it must not be set.
             av.stat_rate_sl = rate | (sl & 0x7) << 1;
             av.rlid = source_port(&grh.dgid, grh.flow_label).into();
         } else {
@@ -62,7 +62,7 @@ impl AhPlan {
     }
 }
 
-/// The device's number of a rate (`enum ib_rate`, ib_verbs.h), or of the next that it has; zero where it has none so large.
+/// The device's number for a rate (`enum ib_rate`, ib_verbs.h), or for the next higher rate that it has; zero if it has none.
 fn device_rate(rate: u8) -> u8 {
     match rate {
         2..=10 => rate + 5,
@@ -75,7 +75,7 @@ fn device_rate(rate: u8) -> u8 {
     }
 }
 
-/// A port by which switches tell flows apart: of the flow label, as RoCE v2 makes it (annex A17), or of the address.
+/// The source port by which switches distinguish flows: from the flow label, as RoCE v2 specifies it (annex A17), or from the address.
 fn source_port(gid: &[u8; 16], flow_label: u32) -> u16 {
     let mut label = flow_label & FLOW_LABEL;
     if label == 0 {

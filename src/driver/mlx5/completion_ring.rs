@@ -1,7 +1,7 @@
-//! The ring of a completion queue, and how completions move to another one.
+//! The ring of a completion queue, and how completions are moved to another ring.
 //!
-//! When a queue is resized the device writes an entry of its own behind the last completion in the old ring, and goes
-//! on in the new one at the place behind that entry's. So what waits in the old ring has one place more in the new.
+//! When a queue is resized, the device writes a special entry behind the last completion in the old ring, and continues in the new ring
+//! at the position after that entry's. A completion in the old ring therefore moves to the next higher position in the new one.
 //!
 //! Source: `mlx5_ib_resize_cq` and `copy_resize_cqes`, cq.c, Linux 6.1.
 
@@ -12,7 +12,7 @@ use crate::driver::ring::units::{Item, Reading, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Bytes of an entry, of which there may be as many more before it.
+/// Size of an entry in bytes. The same number of bytes may precede each entry.
 const ENTRY: usize = size_of::<Cqe64>();
 
 /// A ring of completions.
@@ -21,12 +21,12 @@ pub(super) struct Ring {
     units: Units,
     /// Number of entries, a power of two.
     entries: u32,
-    /// Each has twice the size, and the second half counts.
+    /// Each entry has twice the size, and its second half is used.
     is_wide: bool,
 }
 
 impl Ring {
-    /// A ring for so many completions of this size, with as many bytes behind it. No memory is touched yet: see [`Ring::clear`].
+    /// A ring for `wanted` completions of this size, followed by `behind` bytes. No memory is touched yet: see [`Ring::clear`].
     pub(super) fn new(op: &'static str, wanted: u32, size: u32, behind: usize) -> Result<Self> {
         let invalid = || Error::kernel(op, Errno::EINVAL);
         let entries = Self::entries_for(wanted).ok_or_else(invalid)?;
@@ -37,7 +37,7 @@ impl Ring {
         Ok(Self { units, entries, is_wide: size as usize > ENTRY })
     }
 
-    /// Makes all entries such as the device has not written. It must come before the device may write one.
+    /// Marks all entries as not written by the device. This must be done before the device may write one.
     pub(super) fn clear(&mut self) {
         for position in 0..self.entries.into() {
             let word = Self::last_word(self.place(position));
@@ -45,7 +45,7 @@ impl Ring {
         }
     }
 
-    /// How many entries the kernel gives a queue for so many completions: it rounds up in the same way, and has no queue of
+    /// Number of entries that the kernel gives a queue for `wanted` completions: it rounds up in the same way, and has no queue of size
     /// zero (`mlx5_ib_create_cq`, cq.c).
     pub(super) fn entries_for(wanted: u32) -> Option<u32> {
         wanted.checked_add(1).and_then(u32::checked_next_power_of_two).filter(|_| wanted > 0)
@@ -55,7 +55,7 @@ impl Ring {
         self.entries
     }
 
-    /// Bytes of an entry, with those before it.
+    /// Size of an entry in bytes, including the bytes before it.
     pub(super) fn size(&self) -> u32 {
         (ENTRY as u32) << u32::from(self.is_wide)
     }
@@ -64,12 +64,12 @@ impl Ring {
         self.entries as usize * self.size() as usize
     }
 
-    /// The memory, with what is behind the ring.
+    /// The memory, including the bytes behind the ring.
     pub(super) fn memory(&self) -> &Mapping {
         self.units.map()
     }
 
-    /// The ring while it is read.
+    /// Borrows the ring to read it.
     #[inline(always)]
     pub(super) fn reading(&self) -> Entries<'_> {
         Entries { units: self.units.reading(), entries: self.entries, is_wide: self.is_wide }
@@ -80,7 +80,7 @@ impl Ring {
         self.reading().place(position)
     }
 
-    /// The word that the owner of the entry at a place is in, in its last byte.
+    /// The index of the word whose last byte is the owner byte of the entry at this place.
     #[inline(always)]
     fn last_word(place: usize) -> usize {
         place.wrapping_mul(ENTRY / 4).wrapping_add(ENTRY / 4 - 1)
@@ -98,12 +98,12 @@ impl Ring {
         self.reading().entry(position)
     }
 
-    /// Takes over what waits in `old` from `first` on, and gives the position of the first of them here. `nobodys` are
-    /// completions that are of no use any more.
+    /// Moves the completions of `old` from `first` on into this ring, and returns the position of the first of them here. `nobodys` are
+    /// completions that are no longer needed.
     ///
     /// # Errors
-    /// [`Malformed`](crate::ErrorKind::Malformed) when the device has not written its entry: what waits is taken over all
-    /// the same.
+    /// [`Malformed`](crate::ErrorKind::Malformed) if the device has not written its special entry. The completions are moved all the
+    /// same.
     pub(super) fn take_over(
         &mut self,
         op: &'static str,
@@ -128,7 +128,7 @@ impl Ring {
     }
 }
 
-/// The entries of a ring while they are read: all that is asked for each is at hand.
+/// The entries of a ring, borrowed to be read, with copies of all that is needed for each entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entries<'a> {
     units: Reading<'a>,
@@ -137,19 +137,19 @@ pub(super) struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Which the entry for `position` is, of all that are as long as what counts of one.
+    /// The index of the entry for `position`, in units of the part of an entry that is used.
     #[inline(always)]
     pub(super) fn place(self, position: u64) -> usize {
         (position as usize) << u32::from(self.is_wide) | usize::from(self.is_wide)
     }
 
-    /// The place of the next one.
+    /// The place after this one.
     #[inline(always)]
     pub(super) fn behind(self, place: usize) -> usize {
         place.wrapping_add(1 + usize::from(self.is_wide))
     }
 
-    /// The bit that an entry at `position` has when the device has written it.
+    /// The owner bit of an entry at `position` that the device has written.
     #[inline(always)]
     fn owner(self, position: u64) -> u8 {
         u8::from(position & u64::from(self.entries) != 0)
@@ -167,7 +167,7 @@ impl<'a> Entries<'a> {
         self.filled_at(self.place(position), position)
     }
 
-    /// The same, of one whose place is known.
+    /// The same for an entry whose place is known.
     #[inline(always)]
     pub(super) fn filled_at(self, place: usize, position: u64) -> Option<Item<'a, Cqe64>> {
         let last = self.units.load(Ring::last_word(place)).to_ne_bytes()[3];
@@ -179,8 +179,9 @@ impl<'a> Entries<'a> {
 /// An index that no queue pair has.
 const NOBODY: u32 = 0xff_ffff;
 
-/// The position behind all that is filled, from the next one on that is taken. Another thread may take some meanwhile, and then the
-/// device writes the next round over what was given back: what was seen of a position counts only if that is not taken yet.
+/// The first position behind all entries that the device has written. `next` is the next one to be taken. Another thread may take entries
+/// meanwhile, and the device may then overwrite them with the next round: what was read at a position counts only if that entry has not
+/// been taken.
 pub(super) fn end_of(next: impl Fn() -> u64, is_filled: impl Fn(u64) -> bool) -> u64 {
     let mut position = next();
     loop {

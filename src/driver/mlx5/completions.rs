@@ -1,13 +1,13 @@
 //! Completion queues of mlx5.
 //!
-//! The device writes entries round and round the ring. An entry is ours when its owner bit has the parity of the
-//! round that we are in and its opcode is not "invalid". We tell how far we have read by the consumer counter in the
-//! doorbell record, and ask for an event by the arm word behind it and a doorbell.
+//! The device writes entries to the ring, which it uses again and again. An entry may be read when its owner bit has the parity
+//! of the current round and its opcode is not "invalid". The consumer counter in the doorbell record shows the device how far
+//! this side has read. The arm word behind it, together with a doorbell, requests an event.
 //!
-//! The device takes an ask for an event only with a sequence number that it has not answered yet, so the number goes
-//! up with each event. Events reach the program by way of a file that it may read when it likes; but that one
-//! was made is seen in the queue: an armed queue makes it at the first completion that it was armed for. Bindings, which read
-//! events themselves, tell of each instead.
+//! The device accepts a request for an event only with a sequence number that it has not answered yet, so the number is increased
+//! with each event. The program may read events from their file at any time; the queue itself shows that an event was made,
+//! because an armed queue makes it at the first completion for which it was armed. Bindings read events themselves, and report
+//! each event instead.
 //!
 //! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
 
@@ -34,19 +34,19 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::{Mapping, Register};
 use crate::kernel::process::Origin;
 
-/// Bytes of the doorbell record, and its words.
+/// Bytes of the doorbell record, and the positions of its words.
 const RECORD: usize = 64;
 const CONSUMER: usize = 0;
 const ARM: usize = 4;
-/// Bits of a position that the device counts, and of the index of a queue pair.
+/// Bits of a position that the device counts, which are also those of a queue pair's index.
 const COUNTER: u32 = 0xff_ffff;
 /// Bit of [`Cqe64::op_own`]: the message was solicited.
 const SOLICITED: u8 = 2;
 
-/// A completion queue about to be made: what the driver is told, and its memory.
+/// A completion queue that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
 pub(crate) struct CqPlan {
-    /// With the doorbell record behind it.
+    /// Followed by the doorbell record.
     ring: Ring,
     consumer: Word,
     arm: Word,
@@ -75,18 +75,18 @@ impl CqPlan {
         Ok(Self { ring, consumer, arm, doorbell, request, response })
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory that the device may write to as long as the queue exists.
+    /// The memory to which the device may write as long as the queue exists.
     pub(crate) fn memory(&self) -> &Mapping {
         self.ring.memory()
     }
 
-    /// The queue, now that the kernel has made it. Nothing completes here yet, so the ring is still ours alone; before, a
-    /// queue larger than the device's limit would have cost its memory, and not only an error.
+    /// The queue, after the kernel has created it. Nothing completes here yet, so the device does not use the ring. The ring is
+    /// cleared only now: a queue that is larger than the device's limit is then refused before its memory is touched.
     pub(crate) fn open(mut self) -> Completions {
         self.ring.clear();
         let ring = Arc::new(self.ring);
@@ -118,25 +118,25 @@ const NOT_ARMED: u32 = 0;
 const ARMED_SOLICITED: u32 = 1;
 const ARMED: u32 = 2;
 
-/// What queue pairs know of a completion queue.
+/// The part of a completion queue that its queue pairs use.
 #[derive(Debug)]
 pub(crate) struct CompletionSide {
-    /// The process that has the queue: a child of `fork` takes no lock of it.
+    /// The process that created the queue. A child of `fork` must not take its locks.
     origin: Origin,
-    /// The poller has it too, and changes both.
+    /// Shared with the poller. Both copies are replaced on a resize.
     ring: Mutex<Arc<Ring>>,
     consumer: Word,
     arm: Word,
     doorbell: Register,
     /// The second half of what is written to the doorbell.
     number: u64,
-    /// Position behind the last entry that was given back, or that was taken by [`Completions::next_unread`]: an ask for an event in
-    /// the middle of a poll is not for those. Only the poller changes it.
+    /// Position behind the last entry that was given back to the device, or that [`Completions::next_unread`] returned: an event
+    /// that is requested in the middle of a poll is not for those entries. Only the poller changes it.
     next: AtomicU64,
-    /// The queue pairs that complete here, and how often that has changed: the poller has a copy.
+    /// The queue pairs that complete here, and the number of changes to the list. The poller has a copy.
     tracks: Mutex<Vec<Arc<Track>>>,
     changes: AtomicU32,
-    /// What an event was asked for, and the sequence number of the next ask.
+    /// The kind of event that was requested, and the sequence number of the next request.
     armed: AtomicU32,
     sequence: AtomicU32,
 }
@@ -148,13 +148,13 @@ fn halves(first: u32, second: u32) -> u64 {
 }
 
 impl CompletionSide {
-    /// Whether an event was asked for, and the queue is searched for what makes it.
+    /// Whether an event was requested and the queue has to be searched for the completion that makes it.
     #[inline(always)]
     pub(super) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != NOT_ARMED
     }
 
-    /// If this completion is the one that the queue was armed for, an event is on its way.
+    /// If the queue was armed for this completion, the device makes an event.
     #[cold]
     fn event_made(&self, cqe: Item<'_, Cqe64>) {
         let op_own = cqe.read().op_own;
@@ -166,7 +166,7 @@ impl CompletionSide {
         }
     }
 
-    /// How often it has changed who completes here.
+    /// How often the list of queue pairs has changed.
     #[inline(always)]
     pub(super) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
@@ -174,7 +174,7 @@ impl CompletionSide {
 
     fn change<T>(&self, how: impl FnOnce(&mut Vec<Arc<Track>>) -> T) -> T {
         let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of those that are gone all was taken.
+        // All entries of queue pairs that were removed have been taken.
         let next = self.next.load(Ordering::Acquire);
         tracks.retain(|known| known.is_behind(next));
         let answer = how(&mut tracks);
@@ -182,7 +182,7 @@ impl CompletionSide {
         answer
     }
 
-    /// Adds a queue pair; false when another one has its index.
+    /// Adds a queue pair. Returns false if another one has the same index.
     pub(super) fn add(&self, track: &Arc<Track>) -> bool {
         self.change(|tracks| match tracks.binary_search_by_key(&track.index(), |known| known.index()) {
             Ok(at) => Arc::ptr_eq(&tracks[at], track),
@@ -193,15 +193,15 @@ impl CompletionSide {
         })
     }
 
-    /// Forgets a queue pair; what it left in the queue is nobody's.
+    /// Removes a queue pair. Entries that it left in the queue are skipped.
     pub(super) fn remove(&self, track: &Arc<Track>) {
         if self.origin.is_here() {
             self.change(|tracks| tracks.retain(|known| !Arc::ptr_eq(known, track)));
         }
     }
 
-    /// The same of one that takes what it receives here from a shared queue: it is known until all that it left was taken out, since
-    /// entries of the shared queue go back by that.
+    /// Removes a queue pair that receives from a shared queue. It stays in the list until all its entries have been taken,
+    /// because taking an entry also gives the request back to the shared queue.
     pub(super) fn retire(&self, track: &Arc<Track>) {
         if self.origin.is_here() {
             self.at_end(|end| track.set_end(end));
@@ -209,7 +209,7 @@ impl CompletionSide {
         }
     }
 
-    /// How many queue pairs are known.
+    /// Number of queue pairs in the list.
     #[cfg(test)]
     pub(super) fn known(&self) -> usize {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
@@ -249,18 +249,18 @@ impl CompletionSide {
         self.doorbell.ring((halves(word, 0) | self.number).to_ne_bytes());
     }
 
-    /// Does something at the position behind all that the device has written, while the queue is not resized.
+    /// Calls `what` with the position behind everything that the device has written. The queue is not resized meanwhile.
     pub(super) fn at_end<T>(&self, what: impl FnOnce(u64) -> T) -> T {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         what(end_of(|| self.next.load(Ordering::Acquire), |position| ring.is_filled(position)))
     }
 }
 
-/// The side of a completion queue that polls.
+/// The part of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
     pub(super) ring: Arc<Ring>,
-    /// Position of the next entry to be read, and of the first that was not given back.
+    /// Position of the next entry to be read, and of the first one that was not given back.
     pub(super) position: u64,
     released: u64,
     /// The queue pairs that complete here.
@@ -285,8 +285,8 @@ impl Completions {
         !self.ring.is_filled(self.position)
     }
 
-    /// Fills `places` with completions, as many as there are and fit; gives their places back at once, and says how
-    /// many. Before each of them `may_take` is asked: if not, it stays, and so do those behind it.
+    /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number.
+    /// `may_take` is called before each of them: if it returns false, this completion and those behind it stay in the queue.
     #[inline(always)]
     pub(crate) fn poll<T>(
         &mut self,
@@ -307,11 +307,11 @@ impl Completions {
         count
     }
 
-    /// Takes the next completion, whose place stays this side's until [`Completions::release`]; `may_take` is asked before. Without
-    /// one, whether there is none.
+    /// Takes the next completion. Its entry belongs to this side until [`Completions::release`]. `may_take` is called first. The
+    /// error says whether the queue is empty.
     ///
-    /// Each is behind all that was changed before its request was posted: the device may have written it long after the one before.
-    /// So who completes here is looked up for each.
+    /// The queue pair is looked up for each entry, because the list may have changed since the entry before it: the device may
+    /// write an entry long after the previous one, and everything that changed before its request was posted must be seen.
     #[inline(always)]
     pub(super) fn next_if<R>(
         &mut self,
@@ -331,14 +331,14 @@ impl Completions {
             if self.shared.is_armed() {
                 self.shared.event_made(self.ring.entry(position));
             }
-            // Of one that is nobody's nothing is said.
+            // Entries without a queue pair are skipped.
             if let Some(found) = self.find(position) {
                 return Ok(raise(&found));
             }
         }
     }
 
-    /// The same, with all that it says: for those that are not taken by [`Completions::run`].
+    /// The same, with all fields of the completion: for completions that [`Completions::run`] does not take.
     #[inline(never)]
     pub(super) fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
         match self.next_shared(&may_take) {
@@ -347,15 +347,15 @@ impl Completions {
         }
     }
 
-    /// The entry with what is known of its request, if its queue pair is still there.
+    /// The entry and its request, if the queue pair still exists.
     #[inline(always)]
     fn find(&self, position: u64) -> Option<Found<'_>> {
         let cqe = self.ring.entry(position);
         Found::new(cqe, self.known.get(index_of(&cqe))?, position)
     }
 
-    /// The next completion as the device wrote it; see [`Completions::next_if`]. Without one, what was nobody's is given back: a poll
-    /// that finds nothing has no end, and the queue would fill up with it.
+    /// The next completion in the device's format; see [`Completions::next_if`]. If there is none, entries without a queue pair
+    /// are given back: a poll that finds nothing is not followed by a release, and the queue would fill up with them.
     #[cfg(feature = "raw")]
     pub(crate) fn next_unread(
         &mut self,
@@ -378,8 +378,8 @@ impl Completions {
         taken.map(drop)
     }
 
-    /// The same by the shortest way, where nothing is out of the ordinary: a request that succeeded, of the queue pair of the one that was
-    /// taken by the other way last. Nothing is done otherwise.
+    /// A short path for the usual case: a request that succeeded, of the same queue pair as the last completion that the full
+    /// path took. Otherwise it does nothing.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_unread(
@@ -402,7 +402,7 @@ impl Completions {
         Ok(())
     }
 
-    /// Takes one, and gives its place back; none if there is one that may not be taken.
+    /// Takes one completion and gives its entry back. Returns `None` if there is a completion that may not be taken.
     #[inline(always)]
     pub(crate) fn short_one(
         &mut self,
@@ -420,7 +420,7 @@ impl Completions {
         }
     }
 
-    /// Gives the places of all that was taken back to the device.
+    /// Gives the entries of all completions that were taken back to the device.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if self.position != self.released {
@@ -430,21 +430,21 @@ impl Completions {
         }
     }
 
-    /// Gives the queue room for `wanted` completions: `command` has the kernel do it, with the driver's request and the new
-    /// ring's memory. Gives the memory of the old ring back, if the device needs nothing of it any more; none either if the
-    /// queue has this size already.
+    /// Resizes the queue to at least `wanted` completions. `command` sends the kernel's command, with the driver's request and
+    /// the memory of the new ring. Returns the memory of the old ring if the device no longer uses it, and nothing if the queue
+    /// already has this size.
     pub(crate) fn resize(
         &mut self,
         op: &'static str,
         wanted: u32,
         command: impl FnOnce(&ResizeCq, &Mapping) -> Result<()>,
     ) -> Result<Option<Mapping>> {
-        // The kernel does nothing then.
+        // The kernel does nothing in this case.
         if Ring::entries_for(wanted) == Some(self.ring.entries()) {
             return Ok(None);
         }
         let mut new = Ring::new(op, wanted, self.ring.size(), 0)?;
-        // The device writes to it as soon as it has it.
+        // The device may write to the new ring as soon as the command is sent.
         new.clear();
         let (buf_addr, cqe_size) = (new.memory().address(), new.size() as u16);
         let request = ResizeCq { buf_addr, cqe_size, ..ResizeCq::new_zeroed() };
@@ -492,7 +492,7 @@ impl Completions {
     }
 }
 
-/// The index of the queue pair that an entry is of, in the order of its bytes there.
+/// The index of the queue pair in an entry, in the byte order of the entry.
 #[inline(always)]
 pub(super) fn index_of(cqe: &Item<'_, Cqe64>) -> u32 {
     cqe.field::<{ offset_of!(Cqe64, srqn_uidx) }, NativeU32>().get() & COUNTER.to_be()

@@ -1,4 +1,4 @@
-//! The data of requests: segments that say where it is, or bytes in the request itself.
+//! The data of requests: segments that describe memory, or the bytes themselves.
 //!
 //! Source: `struct mlx5_wqe_data_seg` and `struct mlx5_wqe_inline_seg`, qp.h, Linux 6.1.
 
@@ -13,7 +13,7 @@ use super::writing::FRAMES;
 use crate::driver::request::{Data, Refused, Sge};
 
 impl Sends {
-    /// Writes the data of the request at `begin`, and says how many units of it there are then.
+    /// Writes the data of the request at `begin`, and returns the number of its units.
     #[inline(always)]
     pub(super) fn put_data<'b, const KIND: u8, P, B>(
         &mut self,
@@ -27,7 +27,7 @@ impl Sends {
     {
         let (units, mut left_out) = (u32::from(start.units), u32::from(start.left_out));
         match data {
-            // Eight bytes come back, whatever room there is.
+            // The response has eight bytes, whatever room there is.
             Data::Pieces(pieces)
                 if KIND != FRAMES && matches!(start.opcode, OPCODE_ATOMIC_CS | OPCODE_ATOMIC_FA) =>
             {
@@ -59,7 +59,7 @@ impl Sends {
         pieces: impl Iterator<Item = Sge>,
     ) -> Result<u32, Refused> {
         for Sge { addr, length, lkey } in pieces {
-            // Of no bytes there is no segment, and the bit of the largest lengths means something else.
+            // Zero bytes need no segment, and for the largest lengths the bit has another meaning.
             if length.wrapping_sub(1) >= INLINE_SEG - 1 {
                 if length == 0 {
                     continue;
@@ -75,7 +75,7 @@ impl Sends {
         Ok(units)
     }
 
-    /// Writes `len` bytes, those behind the first `left_out`.
+    /// Writes `len` bytes, those after the first `left_out`.
     #[inline(always)]
     fn put_inline<'b>(
         &mut self,
@@ -97,7 +97,7 @@ impl Sends {
                 left_out -= cut;
                 bytes = &bytes[cut..];
             }
-            // All of it, unless `bytes` are not those whose length was asked for.
+            // All of them, unless `bytes` has changed since its length was determined.
             bytes = &bytes[..bytes.len().min(left)];
             self.units.put_bytes(at, bytes);
             (at, left) = (at.wrapping_add(bytes.len()), left - bytes.len());
@@ -105,17 +105,17 @@ impl Sends {
         Ok(end)
     }
 
-    /// How many units a request has with `len` bytes in it behind its first `units`, if there is room for them.
+    /// Number of units of a request with `len` bytes after its first `units`, if there is room for them.
     #[inline(always)]
     pub(super) fn inline_units(&self, units: u32, len: u64) -> Result<u32, Refused> {
-        // Of no bytes there is no segment.
+        // Zero bytes need no segment.
         let more =
             if len == 0 { 0 } else { len.saturating_add((INLINE_HEAD + UNIT - 1) as u64) / UNIT as u64 };
         let units = u64::from(units) + more;
         if units > self.most_units.into() { Err(Refused::TooLarge) } else { Ok(units as u32) }
     }
 
-    /// Writes the length of bytes behind the first `units` of a request, and says where they begin.
+    /// Writes the length of the bytes after the first `units` of a request, and returns where the bytes begin.
     #[inline(always)]
     pub(super) fn put_inline_head(&mut self, begin: u32, units: u32, len: u32) -> usize {
         let at = unit(begin).wrapping_add(units as usize).wrapping_mul(UNIT);

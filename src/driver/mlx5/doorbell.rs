@@ -7,17 +7,17 @@ use crate::kernel::mapping::{Mapping, Register};
 #[derive(Clone, Debug)]
 pub(crate) struct Registers {
     pub(crate) page: Mapping,
-    /// The kernel's number of the page; none of the page that was made with the context, which queues have unless they
-    /// name another.
+    /// The kernel's number of the page; `None` for the page that was created with the context, which queues use unless they name another.
     pub(crate) id: Option<u32>,
 }
 
-/// Where in the page the doorbells of completion queues and of send queues are.
+/// Offsets in the page of the doorbells of completion queues and of send queues.
 pub(super) const CQ_DOORBELL: usize = 0x20;
 pub(super) const SEND_DOORBELL: usize = 0x800;
 
 impl Registers {
-    /// The doorbell at `offset`: what was written to memory before is seen by the device first, and a ring leaves the processor at once.
+    /// The doorbell at `offset`. The device sees everything that was written to memory before it, and a write leaves the processor
+    /// immediately.
     pub(super) fn doorbell(&self, op: &'static str, offset: usize) -> Result<Register> {
         Register::new(&self.page, offset)
             .ok_or_else(|| Error::malformed(op, "a page of registers without doorbells"))

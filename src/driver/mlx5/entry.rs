@@ -1,4 +1,4 @@
-//! What an entry of a completion queue says.
+//! The contents of an entry of a completion queue.
 //!
 //! Source: `struct mlx5_cqe64` and `struct mlx5_err_cqe`, device.h; Linux 6.1.
 
@@ -21,27 +21,29 @@ use super::track::Track;
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::Item;
 
-/// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was taken off (`cqe_has_vlan`, device.h).
+/// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was removed (`cqe_has_vlan`, device.h).
 const STRIPPED: u8 = 1;
-/// Bits of the same: the kind of header behind Ethernet's, and that of IPv4.
+/// Bits of the same field: the type of the header after Ethernet's, and the value for IPv4.
 const KIND: u8 = 3 << 2;
 const IPV4: u8 = 2 << 2;
 
-/// Bits of [`Cqe64::op_own`]: data stands in the entry itself. It is not asked for, so there is no place that it were to be copied to.
+/// Bits of [`Cqe64::op_own`]: the entry contains data. The crate does not request this, so there is no place to which the data could be
+/// copied.
 const HAS_DATA: u8 = 3 << 2;
 
-/// In the place of the opcode of changes of keys, in a copy of an entry: which of them it was. The device has no such opcodes.
+/// A value that replaces the opcode of a change of a key in a copy of an entry, to say which change it was. The device has no such
+/// opcodes.
 const BOUND: u8 = 0xfe;
 const INVALIDATED: u8 = 0xfd;
 
-/// What completions of requests that succeeded are of: what was sent, or messages or frames that came in; messages also into entries of a
-/// shared queue.
+/// The kinds of completions of successful requests: something was sent; a message or a frame was received; a message was received into an
+/// entry of a shared queue.
 pub(super) const SENT: u8 = 0;
 pub(super) const MESSAGES: u8 = 1;
 pub(super) const FRAMES: u8 = 2;
 pub(super) const SHARED: u8 = 3;
 
-/// Whether an entry is of that, by its opcode, and that there is no data in it: in one look.
+/// Whether an entry is of this kind, by its opcode, and contains no data: one comparison.
 #[inline(always)]
 pub(super) fn is_of<const KIND: u8>(cqe: &Item<'_, Cqe64>) -> bool {
     const DATA: u8 = HAS_DATA >> 2;
@@ -56,13 +58,13 @@ pub(super) fn is_of<const KIND: u8>(cqe: &Item<'_, Cqe64>) -> bool {
     }
 }
 
-/// The number of the queue pair that an entry is of, where it has that.
+/// The number of the queue pair in an entry that has one.
 #[inline(always)]
 pub(super) fn number_of(cqe: &Item<'_, Cqe64>) -> u32 {
     cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get() & 0xff_ffff
 }
 
-/// An entry, and whose it is.
+/// An entry, and the queue pair to which it belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Found<'a> {
     pub(super) cqe: Item<'a, Cqe64>,
@@ -73,7 +75,7 @@ pub(super) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// The entry at `position` of this queue pair, if its request is of this life; it is done then.
+    /// The entry at `position` of this queue pair, if its request was posted since the last reset. The request is then done.
     #[inline(always)]
     pub(super) fn new(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
         let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 4;
@@ -89,7 +91,7 @@ impl<'a> Found<'a> {
         Some(Self { cqe, kind, wr_id, qp_num, track })
     }
 
-    /// The same if its request succeeded.
+    /// The same if the request succeeded.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
@@ -102,7 +104,8 @@ impl<'a> Found<'a> {
         let kind = op_own >> 4;
         let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
         let number = || cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
-        // As `is_of` asks, but all at once: by a look for each kind a poll of 16 takes a hundred instructions more.
+        // The same check as in `is_of`, for all kinds at the same time: a separate comparison for each kind costs a poll of 16 a hundred
+        // instructions more.
         let wr_id = match op_own >> 2 {
             REQ if !track.has_frames && number() >> 24 == OPCODE_UMR.into() => return None,
             REQ => track.sends.complete(counter, position)?,
@@ -116,7 +119,7 @@ impl<'a> Found<'a> {
 }
 
 impl Found<'_> {
-    /// What it says.
+    /// All fields of the completion.
     #[inline(never)]
     pub(super) fn said(&self) -> Extended {
         let Self { kind, wr_id, qp_num, track, .. } = *self;
@@ -136,7 +139,8 @@ impl Found<'_> {
         Extended { wc: Wc { status, ..said }, timestamp, vlan: 0 }
     }
 
-    /// The number of the queue pair, behind the opcode of its request. Where that is one for several, it says which.
+    /// The number of the queue pair, and the opcode of its request in the upper byte. If one opcode is used for several operations, the
+    /// byte names the operation.
     fn number(&self) -> u32 {
         let number = self.cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, U32>().get();
         if number >> 24 != OPCODE_UMR.into() {
@@ -147,7 +151,7 @@ impl Found<'_> {
         u32::from(opcode) << 24 | number & 0xff_ffff
     }
 
-    /// The same, of which no more is read now than everybody looks at.
+    /// The same, but only the fields are read that every caller uses.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep(&self, place: &mut Unread) {
@@ -162,7 +166,7 @@ impl Found<'_> {
         }
     }
 
-    /// The same of a request that succeeded.
+    /// The same for a request that succeeded.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep_good(&self, place: &mut Unread) {
@@ -251,7 +255,7 @@ impl Unread {
         self.message().dlid_path_bits
     }
 
-    /// What is said of a message that came in; of anything else there is nothing.
+    /// The fields of a received message; for other completions they are zero.
     fn message(&self) -> Wc {
         match self.kind() {
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV if !self.is_frame => message(&self.cqe, Wc::default()),
@@ -277,7 +281,7 @@ impl Unread {
         self.cqe.timestamp.get()
     }
 
-    /// What completion counters look at.
+    /// The fields that completion counters use.
     pub(crate) fn extended(&self) -> Extended {
         let Self { wr_id, status, qp_num, .. } = *self;
         Extended {
@@ -296,14 +300,14 @@ impl Unread {
     }
 }
 
-/// The status of an entry without data in it.
+/// The status of an entry that contains no data.
 #[inline(always)]
 fn without_data(op_own: u8, status: u32) -> u32 {
     if op_own & HAS_DATA == 0 { status } else { wc_status::GENERAL_ERR }
 }
 
-/// What an entry says of a request that is done, by its opcode: one of [`wc_opcode`], flags as [`WcFlags`], and the bytes that came back:
-/// all that the entry counts, or so many.
+/// What an entry means for a request that was sent, by its opcode: one of [`wc_opcode`], flags as in [`WcFlags`], and the number of bytes
+/// that were returned: the number in the entry, or a fixed one.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     opcode: u8,
@@ -313,10 +317,10 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// By what an entry says of its request: the opcode is before the number of the queue pair.
+    /// By the opcode, which is in the byte above the number of the queue pair.
     #[inline(always)]
     pub(super) fn of(number: u32) -> Self {
-        /// A table: who polls takes no branch by the opcode. What has no row is a send.
+        /// A table, so that a poll does not branch on the opcode. An opcode without a row is a send.
         const ROWS: [Sent; 1 << u8::BITS] = {
             let mut rows = [Sent::new(wc_opcode::SEND); 1 << u8::BITS];
             rows[OPCODE_TSO as usize] = Sent::new(wc_opcode::TSO);
@@ -337,29 +341,29 @@ impl Sent {
         Self { opcode: opcode as u8, flags: 0, is_counted: false, bytes: 0 }
     }
 
-    /// The flag is the kernel's (`handle_good_req`, cq.c).
+    /// The kernel sets this flag (`handle_good_req`, cq.c).
     const fn with_immediate(self) -> Self {
         Self { flags: WcFlags::WITH_IMM.bits() as u8, ..self }
     }
 
-    /// All of it.
+    /// All fields of the completion.
     #[inline(always)]
     pub(super) fn said(self, cqe: &Cqe64, wc: Wc) -> Wc {
         let byte_len = self.byte_len(cqe.byte_cnt.get());
         Wc { opcode: self.opcode.into(), byte_len, wc_flags: self.flags.into(), ..wc }
     }
 
-    /// Bytes that came back, of which the entry says `count`.
+    /// Number of bytes that were returned; the entry contains `count`.
     #[inline(always)]
     fn byte_len(self, count: u32) -> u32 {
         u32::from(self.is_counted).wrapping_neg() & count | u32::from(self.bytes)
     }
 }
 
-/// What an entry says of a message that came in (`handle_responder`, cq.c of the kernel's mlx5).
+/// The fields of a received message (`handle_responder`, cq.c of the kernel's mlx5).
 #[inline(always)]
 pub(super) fn message(cqe: &Cqe64, wc: Wc) -> Wc {
-    /// Where the header of the network layer is told of, and the service level.
+    /// Positions of the type of the network header and of the service level.
     const GRH: u32 = 3 << 28;
     const LEVEL: u32 = 24;
     let (kind, word) = (cqe.op_own >> 4, cqe.imm_inval_pkey);
@@ -385,7 +389,7 @@ pub(super) fn message(cqe: &Cqe64, wc: Wc) -> Wc {
     }
 }
 
-/// What an entry says of a frame that came in.
+/// The fields of a received frame.
 #[inline(always)]
 pub(super) fn frame(cqe: &Cqe64, wc: Wc) -> Extended {
     let wc = Wc {
@@ -407,7 +411,7 @@ fn received(checks: u8, headers: u8) -> WcFlags {
     flags
 }
 
-/// Why a request failed, and the device's own number for it.
+/// Why a request failed, and the device's own number for the reason.
 #[cold]
 fn reason(cqe: &Item<'_, Cqe64>) -> (u32, u32) {
     let error: ErrCqe = zerocopy::transmute!(cqe.read());
@@ -418,7 +422,7 @@ fn reason(cqe: &Item<'_, Cqe64>) -> (u32, u32) {
     }
 }
 
-/// Whether the frame that came in was IPv4, and its checksums are right.
+/// Whether the received frame was IPv4 and its checksums are correct.
 #[inline(always)]
 fn are_good(checks: u8, headers: u8) -> bool {
     const GOOD: u8 = CQE_L3_OK | CQE_L4_OK;

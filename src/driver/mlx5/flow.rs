@@ -1,4 +1,4 @@
-//! What a flow carries for its counters, and why the driver refuses some.
+//! The driver's data for the counters of a flow, and why the driver refuses some flows.
 //!
 //! Source: `mlx5_ib_create_flow`, fs.c, and `mlx5_ib_flow_counters_set_data`, counters.c, Linux 6.1.
 
@@ -14,7 +14,7 @@ use crate::driver::{Points, RefusedBind};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
 
-/// How many maps of points follow, and the one map.
+/// The number of point maps that follow, and the one map.
 #[repr(C)]
 #[derive(Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 struct Payload {
@@ -22,13 +22,13 @@ struct Payload {
     map: FlowCountersData,
 }
 
-/// Where the address of the points stands in it.
+/// Offset of the address of the points in it.
 const MAP_ADDRESS: usize = size_of::<Head>();
 
-/// An address that no process has memory at.
+/// An address at which no process has memory.
 const NOWHERE: u64 = !7;
 
-/// What goes with a flow: its head alone, if it does not count.
+/// The driver's data for a flow. Without counters, it consists of the head alone.
 #[derive(Debug)]
 pub(crate) struct FlowPayload<'a> {
     payload: Payload,
@@ -61,11 +61,11 @@ impl<'a> FlowPayload<'a> {
     }
 }
 
-/// The last priority that there is (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h): above it, ENOMEM comes before anything is looked at.
+/// The last priority (`MLX5_IB_FLOW_LAST_PRIO`, mlx5_ib.h). For a higher one, the kernel returns ENOMEM before it checks anything else.
 const LAST_PRIORITY: u16 = 15;
 
-/// The core and the driver, before it comes to the allocation of the device's counter and after, have numbers that firmware
-/// does not have (cmd_status_to_err, cmd.c, Linux 6.1 and 7.3). EINVAL they have as well as firmware.
+/// Before and after it allocates the device's counter, the core or the driver may fail with errnos that firmware never causes
+/// (cmd_status_to_err, cmd.c, Linux 6.1 and 7.3). Both they and firmware can cause EINVAL.
 pub(in crate::driver) fn refused_bind(error: &Error, priority: u16) -> RefusedBind {
     let never = [
         Errno::EFAULT,
@@ -86,20 +86,20 @@ pub(in crate::driver) fn refused_bind(error: &Error, priority: u16) -> RefusedBi
     }
 }
 
-/// What to do about a priority that there is not.
+/// What to do about a priority that does not exist.
 pub(in crate::driver) fn priority_hint(kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
     (kind == ErrorKind::Exhausted && rule.priority > LAST_PRIORITY).then(|| {
         format!("there is no priority {}: priorities are 0 to {LAST_PRIORITY}", rule.priority).into()
     })
 }
 
-/// What to do about a rule that was refused so, if the reason is this driver's.
+/// What to do about a refused rule, if this driver is the reason.
 pub(in crate::driver) fn flow_hint(kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
     match kind {
         ErrorKind::InvalidInput if rule.flags & FLAG_ALLOW_LOOP_BACK != 0 => {
             Some("mlx5 refuses rules that allow loop back: leave that out".into())
         }
-        // Which kernels have the fault is not known from here; that it is this one is known from the answer.
+        // It is not known in advance which kernels have the fault. The response shows that this one has it.
         ErrorKind::InvalidInput if matches!(rule.type_, ATTR_ALL_DEFAULT | ATTR_MC_DEFAULT) => Some(
             "this kernel's mlx5 driver cannot make default rules (Linux 7.2 cannot); take a normal rule \
              for Ethernet addresses with priority 15"

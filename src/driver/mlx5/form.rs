@@ -1,18 +1,18 @@
-//! What kinds of queue pair there are, by what their requests begin with.
+//! The kinds of queue pairs, by the format of their requests.
 
 use uverbs_abi::types::qp_type;
 
 use crate::driver::QpShape;
 use crate::driver::request::RequestKind;
 
-/// What the requests of a queue pair are.
+/// The format of the requests of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Frames, whose headers the device looks at; large sends have up to so many bytes of these, if there are any.
+    /// Frames. The device looks at their headers. Large sends have up to `header` bytes of these, or none.
     Frames { header: u32 },
-    /// Messages to a queue pair that is known: RC and UC.
+    /// Messages to a fixed queue pair: RC and UC.
     Messages,
-    /// The same, each with the number of a shared receive queue there: extended connections.
+    /// The same, each with the number of a shared receive queue at the peer: extended connections.
     Extended,
     /// Datagrams, each with an address.
     Datagrams,
@@ -27,7 +27,7 @@ impl Form {
         }
     }
 
-    /// That of a queue pair; none of one that is not here.
+    /// The form of a queue pair; `None` if this driver does not support it here.
     pub(in crate::driver) fn of(shape: &QpShape<'_>) -> Option<Self> {
         match shape.type_ {
             qp_type::RAW_PACKET => Some(Self::Frames { header: shape.large_header }),

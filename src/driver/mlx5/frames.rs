@@ -1,4 +1,4 @@
-//! Requests that are frames: what stands before their data.
+//! Requests that are frames: the segments before their data.
 
 use uverbs_abi::mlx5::wqe::{OPCODE_SEND, OPCODE_TSO};
 use uverbs_abi::types::SendFlags;
@@ -8,7 +8,7 @@ use super::sends::{Sends, Start, unit};
 use crate::driver::request::{FrameHead, Opcode, Refused};
 
 impl Sends {
-    /// Writes what is before the data of a frame, or of a large send.
+    /// Writes the segments before the data of a frame, or of a large send.
     #[inline(always)]
     pub(super) fn start_frame(
         &mut self,
@@ -23,7 +23,7 @@ impl Sends {
                     Ok(Start { opcode: OPCODE_SEND, units: 2, left_out: 0 })
                 }
                 Some(&head) if self.wants_head => {
-                    // A copy: what is taken by reference makes of all of the request a thing in memory.
+                    // A copy, because a reference would force the whole request into memory.
                     let units = self.put_headers(flags, 0, &head)?;
                     Ok(Start { opcode: OPCODE_SEND, units, left_out: head.len() as u8 })
                 }
@@ -38,7 +38,7 @@ impl Sends {
         }
     }
 
-    /// Writes the Ethernet segment with headers in it, and says how many units of the request there are then.
+    /// Writes the Ethernet segment with the headers in it, and returns the number of units of the request so far.
     #[inline(never)]
     fn put_headers(&mut self, flags: SendFlags, mss: u16, headers: &[u8]) -> Result<u8, Refused> {
         let rest = headers.get(ETH_START..).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! Queue pairs over an indirection table: the request, and nothing else.
+//! Queue pairs over an indirection table: the request is all that they need.
 //!
 //! Source: `create_rss_raw_qp_tir`, qp.c, Linux 6.1.
 
 use uverbs_abi::mlx5::{CreateQpResp, CreateQpRss, RX_HASH_FUNC_TOEPLITZ};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// A queue pair that spreads frames, about to be made.
+/// A queue pair that spreads frames and is about to be created.
 #[derive(Debug)]
 pub(crate) struct HashPlan {
     request: CreateQpRss,
@@ -13,7 +13,7 @@ pub(crate) struct HashPlan {
 }
 
 impl HashPlan {
-    /// By a Toeplitz hash of these fields, whose bits are those of `ibv_rx_hash_fields`, with this key.
+    /// With a Toeplitz hash of these fields, whose bits are those of `ibv_rx_hash_fields`, with this key.
     pub(in crate::driver) fn new(fields: u64, key: &[u8; 40]) -> Self {
         let mut rx_hash_key = [0; 128];
         rx_hash_key[..key.len()].copy_from_slice(key);
@@ -27,7 +27,7 @@ impl HashPlan {
         Self { request, response: CreateQpResp::new_zeroed() }
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(in crate::driver) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }

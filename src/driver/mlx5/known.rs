@@ -1,23 +1,23 @@
-//! The queue pairs that complete in a queue, by the index that is in an entry.
+//! The queue pairs that complete in a queue, by the index in its entries.
 
 use std::sync::Arc;
 
 use super::track::Track;
 
-/// A table with an empty place behind each chain of places that are taken. Indices are given one after the other, so most queue pairs
-/// are where their index says.
+/// A hash table with an empty place after each chain of occupied places. Indices are given one after the other, so most queue pairs are
+/// at the place of their index.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// A power of two, or none at all.
+    /// Their number is a power of two, or zero.
     places: Vec<Option<Arc<Track>>>,
-    /// Where the one is that [`Known::again`] looks at.
+    /// The place that [`Known::again`] looks at.
     #[cfg(feature = "raw")]
     last: usize,
 }
 
 impl Known {
     pub(super) fn new(tracks: &[Arc<Track>]) -> Self {
-        // At least as many are empty as are not.
+        // At least half of the places are empty.
         let mut places = vec![None; tracks.len().saturating_mul(2).next_power_of_two()];
         let mask = places.len() - 1;
         for track in tracks {
@@ -34,7 +34,7 @@ impl Known {
         }
     }
 
-    /// The one that has this index in its entries, in the order of bytes there.
+    /// The queue pair whose entries have this index, in the byte order of an entry.
     #[inline(always)]
     pub(super) fn get(&self, index: u32) -> Option<&Track> {
         match self.place(u32::from_be(index) as usize)? {
@@ -43,14 +43,14 @@ impl Known {
         }
     }
 
-    /// The one that was noted last, if it is that one.
+    /// The queue pair that was noted last, if it has this index.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn again(&self, index: u32) -> Option<&Track> {
         self.places.get(self.last)?.as_deref().filter(|track| track.is_of(index))
     }
 
-    /// Notes that one.
+    /// Notes the queue pair with this index.
     #[cfg(feature = "raw")]
     pub(super) fn note(&mut self, index: u32) {
         self.last = self.find(index).unwrap_or(self.last);

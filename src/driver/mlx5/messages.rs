@@ -1,4 +1,4 @@
-//! Requests that are messages, or operations on the memory of the other side: what stands before their data.
+//! Requests that are messages, or operations on the memory of the peer: the segments before their data.
 //!
 //! Source: `struct mlx5_wqe_raddr_seg` and `struct mlx5_wqe_atomic_seg`, qp.h, Linux 6.1.
 
@@ -12,7 +12,7 @@ use super::address::units;
 use super::sends::{Sends, Start, unit};
 use crate::driver::request::{Address, Opcode, Refused, Remote, ToAddress};
 
-/// Units of a datagram's address.
+/// Units of the address of a datagram.
 const ADDRESS_UNITS: u8 = 3;
 /// Units that name a shared receive queue.
 const QUEUE_UNITS: u8 = 1;
@@ -25,7 +25,8 @@ pub(super) fn start_to(to: &ToAddress<'_>) -> (Start, u32) {
 }
 
 impl Sends {
-    /// Writes what is before the data, behind the first units. What goes with the message, as it goes over the wire, is the second answer.
+    /// Writes the segments before the data, after the first units. The second value is the immediate data or key that goes with the
+    /// message, in network byte order.
     #[inline(always)]
     pub(super) fn start_message(&mut self, opcode: &Opcode<'_>, first: u8) -> Result<(Start, u32), Refused> {
         let start =
@@ -54,7 +55,7 @@ impl Sends {
                 self.put_atomic(first, remote, add, 0);
                 start(OPCODE_ATOMIC_FA, 2, 0)
             }
-            // A copy: what is taken by reference makes of all of the request a thing in memory.
+            // A copy, because a reference would force the whole request into memory.
             Opcode::Bind(binding) => self.start_bind(&binding)?,
             Opcode::LocalInvalidate(key) => self.start_invalidate(key),
             Opcode::Datagram { .. }
@@ -64,10 +65,10 @@ impl Sends {
         })
     }
 
-    /// The same over an extended connection: for the shared receive queue there with this number.
+    /// The same over an extended connection, for the peer's shared receive queue with this number.
     #[inline(always)]
     pub(super) fn start_extended(&mut self, opcode: &Opcode<'_>, srq: u32) -> Result<(Start, u32), Refused> {
-        // What is done on this side is for no queue.
+        // Local operations do not name a queue.
         if matches!(opcode, Opcode::Bind(_) | Opcode::LocalInvalidate(_)) {
             return self.start_message(opcode, 1);
         }
@@ -75,14 +76,14 @@ impl Sends {
         self.start_message(opcode, 1 + QUEUE_UNITS)
     }
 
-    /// Writes which shared receive queue the request at `begin` is for.
+    /// Writes the number of the shared receive queue of the request at `begin`.
     #[inline(always)]
     pub(super) fn put_srq(&mut self, begin: u32, srq: u32) {
         let segment = WqeXrcSeg { xrc_srqn: srq.into(), ..WqeXrcSeg::new_zeroed() };
         self.units.put(unit(begin) + 1, segment);
     }
 
-    /// The same of a datagram.
+    /// The same for a datagram.
     #[inline(always)]
     pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
         let to = match opcode {

@@ -1,8 +1,8 @@
 //! The user half of mlx5: completion queues, queue pairs of raw packets and of connections, and receive work queues.
 //!
-//! Queues are memory of this process that the device reads and writes. What is ready is told by counters in a
-//! doorbell record, a part of the same memory, and by writes to a page of device registers (UAR).
-//! Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1; `uverbs_abi::mlx5`.
+//! Queues are memory of this process that the device reads and writes. Counters in a doorbell record, which is part of the same memory,
+//! and writes to a page of device registers (UAR) announce what is ready. Layouts: include/linux/mlx5/qp.h and device.h, Linux 6.1;
+//! `uverbs_abi::mlx5`.
 
 mod address;
 mod completion_ring;
@@ -55,11 +55,11 @@ pub(crate) use self::work_queue::WqPlan;
 pub(crate) use self::writing::{ADDRESSED, FRAMES, MESSAGES};
 use super::ContextPlan;
 
-/// The hint of queue pairs that are not here.
+/// The hint for queue pairs that are not supported.
 pub(super) const NO_QUEUES: &str =
     "this version of the crate has queue pairs for raw packets, RC, UC, UD and extended connections on mlx5";
 
-/// What goes with a new context, with DEVX or without.
+/// The driver's data for a new context, with DEVX or without.
 pub(super) fn plan_context(devx: bool) -> ContextPlan {
     ContextPlan {
         request: context_request(devx).as_bytes().to_vec(),
@@ -68,9 +68,8 @@ pub(super) fn plan_context(devx: bool) -> ContextPlan {
     }
 }
 
-/// The request that goes with a new context: all 32 bytes of version 2, since Linux 7.2 leaves what is not
-/// sent uninitialised (mlx5_ib_alloc_ucontext, main.c). A completion entry version of at least 1 is asked
-/// for, without which raw packet queue pairs are refused.
+/// The request for a new context: all 32 bytes of version 2, because Linux 7.2 leaves bytes uninitialised that are not sent
+/// (mlx5_ib_alloc_ucontext, main.c). It requests a completion entry version of at least 1; otherwise raw packet queue pairs are refused.
 fn context_request(devx: bool) -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
         flags: if devx { ALLOC_UCTX_DEVX } else { 0 },
@@ -80,8 +79,8 @@ fn context_request(devx: bool) -> AllocUcontextReqV2 {
     }
 }
 
-/// The request to a kernel that refuses the other one, because it knows no registers that are made as objects (before
-/// Linux 5.7): with the context it makes one page of them, for all queues.
+/// The request for a kernel that refuses the other one because its register pages are not objects (before Linux 5.7). With the context,
+/// such a kernel creates one page for all queues.
 fn static_context_request() -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {
         total_num_bfregs: REGISTERS_OF_A_PAGE,
@@ -90,25 +89,25 @@ fn static_context_request() -> AllocUcontextReqV2 {
     }
 }
 
-/// Send doorbells in a page: what the kernel hands out (`MLX5_NON_FP_BFREGS_PER_UAR`, device.h, Linux 6.1).
+/// Send doorbells in a page, as the kernel assigns them (`MLX5_NON_FP_BFREGS_PER_UAR`, device.h, Linux 6.1).
 const REGISTERS_OF_A_PAGE: u32 = 2;
 
-/// What the kernel said about the device when the context was made.
+/// The limits of the device that the kernel returned with the context.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
-    /// Most bytes of a send request and of a receive request.
+    /// Maximum size in bytes of a send request and of a receive request.
     max_send: u32,
     max_receive: u32,
-    /// Most blocks of a send ring, and requests of a receive ring.
+    /// Maximum number of blocks of a send ring, and of requests of a receive ring.
     max_send_blocks: u32,
     max_receives: u32,
-    /// Most requests of a shared receive queue.
+    /// Maximum number of requests of a shared receive queue.
     max_shared: u32,
-    /// Bytes of an entry of a completion queue.
+    /// Size of an entry of a completion queue in bytes.
     cqe_size: u32,
-    /// Bytes of each frame that must be copied into the request.
+    /// Number of bytes of each frame that must be copied into the request.
     inline_header: usize,
-    /// The kernel has made the page of registers with the context.
+    /// The kernel has created the page of registers with the context.
     has_registers: bool,
     #[cfg(feature = "raw")]
     pub(crate) formats: Formats,

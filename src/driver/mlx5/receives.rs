@@ -1,10 +1,10 @@
 //! The receive ring of an mlx5 queue pair.
 //!
-//! A place holds as many data segments as the queue pair was made for; fewer end with a key that is none. The
-//! device may use what is before the receive counter in the doorbell record.
+//! A place holds as many data segments as the queue pair was created for; if a request has fewer, an invalid key marks the end. The
+//! device may use the places before the receive counter in the doorbell record.
 //!
-//! The receive queue of a raw packet queue pair runs from the state INIT on; frames are to come in from "ready to
-//! receive" on only. So until then the counter is held back.
+//! The receive queue of a raw packet queue pair is active from the state INIT on, but frames should be received only from "ready to
+//! receive" on. Until then, the counter is not updated.
 
 use std::borrow::Borrow;
 use std::mem::offset_of;
@@ -23,33 +23,34 @@ use crate::driver::ring::units::{self, Units, Word};
 pub(crate) struct Receives {
     units: Units,
     counter: Word,
-    /// Number of places, a power of two, and how many segments each has.
+    /// Number of places, a power of two, and of segments in each.
     places: u32,
     segments: u32,
     next: Next,
-    /// Counter of the place behind the last that was published.
+    /// Counter of the place after the last one that was published.
     published: u32,
-    /// Whether the device may be told.
+    /// Whether the counter may be shown to the device.
     ready: bool,
     track: Arc<Track>,
     queues: Arc<Queues>,
 }
 
-/// Counter of the next place, and how many from there on are known to be free, as far as the ring's end.
+/// Counter of the next place, and how many places from there on are known to be free, up to the end of the ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Next {
     head: u32,
     room: u32,
 }
 
-/// A piece of memory as the device reads it: its length and its key in one word, and its address.
+/// A piece of memory in the device's format: its length and its key in one word, and its address.
 #[inline(always)]
 pub(super) const fn data_segment(addr: u64, length: u32, lkey: u32) -> [u64; 2] {
     [((length as u64) << 32 | lkey as u64).to_be(), addr.to_be()]
 }
 
-/// The same of a piece that makes a segment. That of no bytes does not: zero stands for 2 GiB, and no more bits than those are the length.
-// The length and the key are read as one word, since they are written as one.
+/// The same for a piece that needs a segment. A piece of zero bytes needs none: a length of zero means 2 GiB, and the length has no more
+/// bits.
+// The length and the key are read as one word, because they were written as one.
 #[inline(always)]
 fn segment(piece: &Sge) -> Option<[u64; 2]> {
     const { assert!(offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12) }
@@ -60,10 +61,10 @@ fn segment(piece: &Sge) -> Option<[u64; 2]> {
     is_usual.then(|| data_segment(addr, length, lkey))
 }
 
-/// What stands behind the last piece, if there is room for more.
+/// The segment after the last piece, if there is room for more.
 const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
 
-/// Fills a place whose first segment is `first`, of so many `segments`.
+/// Fills a place whose first segment is `first` and that has `segments` segments.
 #[inline(always)]
 pub(super) fn put_pieces<P>(
     mut units: units::Writing<'_>,
@@ -74,7 +75,7 @@ pub(super) fn put_pieces<P>(
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    // Most often there is one.
+    // Usually there is one piece.
     let one = if pieces.len() == 1 { pieces.next() } else { None };
     match one {
         Some(piece) => match segment(piece.borrow()) {
@@ -91,7 +92,7 @@ where
     }
 }
 
-/// The same of a place whose pieces are not one of usual length.
+/// The same for a place with another number of pieces, or with an unusual length.
 #[cold]
 #[inline(never)]
 fn put_others(
@@ -116,14 +117,14 @@ fn put_others(
     Ok(())
 }
 
-/// A receive ring while it is written, with what there is to know of it at hand.
+/// A receive ring, borrowed to be written, with copies of the fields that each request needs.
 #[derive(Debug)]
 pub(crate) struct Writing<'a> {
     units: units::Writing<'a>,
     segments: u32,
     places: u32,
     head: u32,
-    /// The places from there on that are known to be free, as far as the ring's end.
+    /// The places from here on that are known to be free, up to the end of the ring.
     run: &'a [Entry],
     next: &'a mut Next,
     track: &'a Arc<Track>,
@@ -162,7 +163,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Receives {
-    /// With so many places of so many segments in `units`.
+    /// With `places` places of `segments` segments each, in `units`.
     pub(super) fn new(units: Units, counter: Word, places: u32, segments: u32, queues: Arc<Queues>) -> Self {
         let track = queues.track().clone();
         let (next, published, ready) = (Next::default(), 0, false);
@@ -174,13 +175,13 @@ impl Receives {
         self.places as usize
     }
 
-    /// Requests that can be posted now.
+    /// Number of requests that can be posted now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
         self.track.receives.free(self.next.head)
     }
 
-    /// As if so much had been posted, and was done.
+    /// Sets the counters as if so many requests had been posted and were done. For tests.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, counter: u32) {
         (self.next, self.published) = (Next { head: counter, room: 0 }, counter);
@@ -193,7 +194,7 @@ impl Receives {
         self.next.head & self.places.wrapping_sub(1)
     }
 
-    /// Begins a batch.
+    /// Borrows the ring for a batch.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
         let Self { units, track, next, segments, places, .. } = self;
@@ -212,13 +213,13 @@ impl Receives {
         self.writing().put(wr_id, pieces)
     }
 
-    /// Goes back to what was published: requests filled since are forgotten.
+    /// Discards the requests that were filled and not published.
     pub(crate) fn rewind(&mut self) {
-        // Whether places are free is looked at again.
+        // The number of free places is determined again.
         self.next = Next { head: self.published, room: 0 };
     }
 
-    /// Shows the device every place filled so far, as soon as it may see them.
+    /// Shows the device every place that was filled, as soon as the device may see them.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.published = self.next.head;
@@ -227,13 +228,13 @@ impl Receives {
         }
     }
 
-    /// The queue pair is ready to receive.
+    /// The queue pair has become ready to receive.
     pub(crate) fn start(&mut self) {
         self.ready = true;
         self.publish();
     }
 
-    /// The queue pair was reset: everything posted is forgotten, and so are its completions.
+    /// The queue pair was reset: everything posted is discarded, and so are its completions.
     pub(crate) fn reset(&mut self) {
         self.ready = false;
         let begin = self.queues.reset_receives();
@@ -254,7 +255,7 @@ mod tests {
     use crate::driver::completion::Completion;
     use crate::kernel::mapping::Mapping;
 
-    /// A work queue for four requests of two pieces, and the queue where they complete.
+    /// A work queue for four requests of two pieces, and the queue in which they complete.
     struct Bench {
         memory: Mapping,
         cq_memory: Mapping,
@@ -274,7 +275,7 @@ mod tests {
             Self { memory, cq_memory, queue, receives: plan.open(0x100), completed: 0 }
         }
 
-        /// The device completes the request in this place; the numbers that come of it.
+        /// The device completes the request in this place. Returns the numbers of the polled completions.
         fn complete(&mut self, place: u16) -> Vec<u64> {
             let op_own = CQE_RESP_SEND << 4 | u8::from(self.completed & 8 != 0);
             let cqe = Cqe64 { srqn_uidx: 5.into(), wqe_counter: place.into(), op_own, ..Cqe64::new_zeroed() };
@@ -380,14 +381,14 @@ mod tests {
             bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
         }
         bench.receives.publish();
-        // All are done, and then one again that was.
+        // All requests are done; then the device reports one of them again.
         assert_eq!((bench.complete(3), bench.complete(1)), (vec![3], vec![]));
         assert_eq!(bench.receives.free(), 4);
-        // The queue pair begins again: what is known to be free is not believed any more.
+        // After a reset, the number of places that are known to be free is zero.
         bench.receives.reset();
         assert!((4..8).all(|wr_id| bench.receives.put(wr_id, [PIECE].into_iter()).is_ok()));
         assert_eq!(bench.receives.put(8, [PIECE].into_iter()), Err(Refused::Full));
-        // A place in which no request waits is nobody's.
+        // A completion that names a place without a request is ignored.
         bench.receives.reset();
         bench.receives.put(9, [PIECE].into_iter()).unwrap();
         bench.receives.publish();

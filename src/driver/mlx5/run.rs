@@ -1,7 +1,7 @@
-//! Completions that come one behind the other: of requests of one queue pair that succeeded, all sent or all received.
+//! Consecutive completions of successful requests of one queue pair, all of the same kind.
 //!
-//! A loop over those has little to ask of each, and all that it asks is at hand. Whatever is something else is taken by the longer way,
-//! [`Completions::next_if`].
+//! A loop over such completions has few checks for each, and copies of everything that the checks need. All others are taken by the
+//! longer path, [`Completions::next_if`].
 
 use std::mem::offset_of;
 
@@ -16,8 +16,8 @@ use super::track::Track;
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::Item;
 
-/// What an entry of this kind says, which stands at `position`, if its request is of this life of this queue pair; it is done then. None of a change
-/// of keys, whose opcode does not say which.
+/// The completion in an entry of this kind at `position`, if its request was posted since the last reset of this queue pair. The request
+/// is then done. `None` for a change of a key, because its opcode does not say which.
 #[inline(always)]
 fn take<const KIND: u8>(cqe: &Item<'_, Cqe64>, track: &Track, position: u64) -> Option<Extended> {
     let opcode = cqe.field::<{ offset_of!(Cqe64, sop_drop_qpn) }, u8>();
@@ -39,21 +39,21 @@ fn take<const KIND: u8>(cqe: &Item<'_, Cqe64>, track: &Track, position: u64) -> 
     Some(Extended { wc, vlan: 0, timestamp: cqe.timestamp.get() })
 }
 
-/// Completions of one queue pair, from one on that is known to be there, while they are taken.
+/// The completions of one queue pair, beginning with one that is known to exist, while they are taken.
 struct Run<'a, May> {
     ring: Entries<'a>,
     track: &'a Track,
     shared: &'a CompletionSide,
-    /// What is known of who completes here.
+    /// The number of changes to the list of queue pairs that the poller has seen.
     changes: u32,
     may_take: May,
 }
 
-/// A run and the first of its completions.
+/// A run, and the entry of its first completion.
 type Begun<'a, May> = (Run<'a, May>, Item<'a, Cqe64>);
 
 impl<'a, May: Fn() -> bool> Run<'a, May> {
-    /// The entry at `position`, which has this place in the ring, if it is there and of this kind.
+    /// The entry at `position`, at this place in the ring, if the device has written it and it is of this kind.
     #[inline(always)]
     fn next<const KIND: u8>(&self, place: usize, position: u64) -> Option<Item<'a, Cqe64>> {
         let cqe = self.ring.filled_at(place, position)?;
@@ -63,7 +63,7 @@ impl<'a, May: Fn() -> bool> Run<'a, May> {
         is_next.then_some(cqe)
     }
 
-    /// Fills `places` from this one on, which is at `position`, as far as they are of this kind, and says how many.
+    /// Fills `places` from this entry on, which is at `position`, with consecutive completions of this kind. Returns their number.
     #[inline(always)]
     fn take<const KIND: u8, T>(
         self,
@@ -89,8 +89,8 @@ impl<'a, May: Fn() -> bool> Run<'a, May> {
         (at - position) as usize
     }
 
-    /// The same of messages into entries of a shared queue; the second answer is how many completions there were, of which some may be
-    /// nobody's. They are not to be taken again: their entries went back to the queue.
+    /// The same for messages that were received into entries of a shared queue. The second value is the number of completions, including
+    /// those without a queue pair. They must not be taken again, because their entries were given back to the shared queue.
     #[inline(always)]
     fn take_shared<T>(
         self,
@@ -117,8 +117,8 @@ impl<'a, May: Fn() -> bool> Run<'a, May> {
 }
 
 impl Completions {
-    /// Fills `places` with such completions from the next one on, as far as they are of one kind and `may_take` lets, and says how many;
-    /// their own places are not given back. If none may be taken, whether the device has written none.
+    /// Fills `places` with such completions from the next one on, as long as they are of one kind and `may_take` returns true. Returns
+    /// their number; their entries are not given back. If none may be taken, the error says whether the device has written none.
     #[inline(always)]
     pub(super) fn run<T>(
         &mut self,
@@ -141,8 +141,8 @@ impl Completions {
         Ok(count)
     }
 
-    /// As [`Completions::run`], of what is no such completion: several from a shared queue, or one of any kind.
-    // A function of its own: within the other, all of its loops are longer.
+    /// As [`Completions::run`], for the other completions: several from a shared queue, or one of any kind.
+    // A separate function, because inside the other one it would make all loops longer.
     #[inline(never)]
     pub(super) fn run_others<T>(
         &mut self,
@@ -163,7 +163,8 @@ impl Completions {
         Ok(1)
     }
 
-    /// The next completion if it is of a message into an entry of a shared queue. None, and the completion is passed, if it is nobody's.
+    /// The next completion if it is of a message that was received into an entry of a shared queue. `None`, and the completion is
+    /// skipped, if its queue pair does not exist any more.
     #[inline(always)]
     pub(super) fn next_shared(&mut self, may_take: impl Fn() -> bool) -> Option<Extended> {
         let at = self.position;
@@ -173,7 +174,7 @@ impl Completions {
         said
     }
 
-    /// As [`Completions::poll`]; none if there is one that may not be taken.
+    /// As [`Completions::poll`]. `None` if there is a completion that must not be taken.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_poll<T>(
@@ -186,14 +187,14 @@ impl Completions {
         (count > 0 || self.is_empty()).then_some(count)
     }
 
-    /// As [`Completions::begin_run`], if it is of a message into an entry of a shared queue.
+    /// As [`Completions::begin_run`], if the completion is of a message that was received into an entry of a shared queue.
     #[inline(always)]
     fn begin_shared<May: Fn() -> bool>(&self, may_take: May) -> Result<Option<Begun<'_, May>>, bool> {
         let begun = self.begin_run(may_take)?;
         Ok(begun.filter(|(run, cqe)| run.track.is_sharing() && is_of::<MESSAGES>(cqe)))
     }
 
-    /// The next completion and what is to be known of its queue pair, if it may be one of those that are taken in this way.
+    /// The next completion and what has to be known about its queue pair, if this path can take it.
     #[inline(always)]
     fn begin_run<May: Fn() -> bool>(&self, may_take: May) -> Result<Option<Begun<'_, May>>, bool> {
         let (ring, shared, changes) = (self.ring.reading(), &*self.shared, self.changes);

@@ -1,4 +1,4 @@
-//! What stands in a send request before its data.
+//! The segments of a send request before its data.
 
 use std::mem::offset_of;
 
@@ -9,19 +9,19 @@ use uverbs_abi::mlx5::wqe::{
 use uverbs_abi::types::SendFlags;
 use zerocopy::FromZeros;
 
-/// All segments have this size, or a multiple of it.
+/// The size of a unit: each segment takes one or more.
 pub(super) const UNIT: usize = 16;
-/// Bytes of the Ethernet segment before the headers, and of those how many are in its first unit.
+/// Size in bytes of the Ethernet segment before the headers, and how many of the headers' bytes are in its first unit.
 pub(super) const ETH_HEAD: usize = size_of::<WqeEthSeg>() - ETH_L2_INLINE_HEADER_SIZE;
 pub(super) const ETH_START: usize = UNIT - ETH_HEAD;
 
-/// How a request is to be carried out: what it waits for, and who is told of it.
+/// The mode bits of a request: what it waits for, and whether it has a completion.
 #[inline(always)]
 pub(super) fn mode(flags: SendFlags) -> u8 {
     const FENCE: u8 = WQE_CTRL_FENCE;
     const CQ_UPDATE: u8 = WQE_CTRL_CQ_UPDATE;
     const SOLICITED: u8 = WQE_CTRL_SOLICITED;
-    /// By the three lowest flags: fewer instructions than a question for each.
+    /// Indexed by the three lowest flags, which takes fewer instructions than a check of each flag.
     const MODES: [u8; 8] = [
         0,
         FENCE,
@@ -44,15 +44,15 @@ pub(super) fn bare_eth_segment(flags: SendFlags) -> [u64; 2] {
     [u64::from_ne_bytes([0, 0, 0, 0, checksums(flags), 0, 0, 0]), 0]
 }
 
-/// Which checksums the device fills in.
+/// The checksums that the device fills in.
 #[inline(always)]
 fn checksums(flags: SendFlags) -> u8 {
     const { assert!(SendFlags::IP_CSUM.bits() == 16) }
-    // The bit times its place in the segment's flags, without a branch.
+    // The bit times its position in the flags of the segment, without a branch.
     ((flags & SendFlags::IP_CSUM).bits() * u32::from(ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM) / 16) as u8
 }
 
-/// The same with what there is room for of the headers.
+/// The same with as much of the headers as fits.
 #[inline(always)]
 pub(super) fn eth_segment(flags: SendFlags, mss: u16, headers: &[u8]) -> [u64; 2] {
     let mut eth = WqeEthSeg {

@@ -1,4 +1,4 @@
-//! How large the rings of a queue pair are, and where they stand.
+//! Sizes of the rings of a queue pair, and their positions in memory.
 //!
 //! Source: `set_rq_size`, `set_user_buf_size` and `_create_user_qp`, qp.c, Linux 6.1.
 
@@ -24,29 +24,29 @@ use crate::kernel::mapping::{Mapping, Register};
 
 pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
 const BLOCK: u32 = SEND_WQE_BB as u32;
-/// What every send begins with: control segment and Ethernet segment, which has room for the headers of a frame.
+/// The beginning of every send of a frame: control segment, and Ethernet segment with room for the headers of the frame.
 const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
-/// What a message may begin with: as much as an operation on a memory key, which is the largest. It has a control segment, two segments
-/// that say what is changed, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
+/// Room for the beginning of a message. The largest is an operation on a memory key: a control segment, two segments that describe the
+/// change, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
 const MESSAGE_HEAD: u32 = size_of::<WqeCtrlSeg>() as u32 + 48 + 64 + 64;
 /// The same over an extended connection.
 const EXTENDED_HEAD: u32 = MESSAGE_HEAD + size_of::<WqeXrcSeg>() as u32;
-/// A datagram begins with a control segment and an address.
+/// The beginning of a datagram: a control segment and an address.
 const DATAGRAM_HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeAv>()) as u32;
-/// The same without any of the headers.
+/// The beginning of a frame without headers.
 const BARE_HEAD: u32 = HEAD - ETH_L2_INLINE_HEADER_SIZE as u32;
-/// The head of data that stands in the request itself.
+/// The head of inline data.
 pub(super) const INLINE_HEAD: usize = 4;
 
-/// A queue pair about to be made: what the driver is told, and its memory.
+/// A queue pair that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
 pub(crate) struct QpPlan {
-    /// Both rings and the doorbell record. A page each at least, so that no two share one.
+    /// Both rings and the doorbell record. Each has at least one page, so that no two share one.
     memory: Mapping,
     sends: Units,
     receives: Units,
     counters: [Word; 2],
-    /// Most blocks of a send request; zero without a send queue.
+    /// Maximum number of blocks of a send request; zero without a send queue.
     blocks: u32,
     cap: QpCap,
     request: CreateQp,
@@ -57,14 +57,14 @@ pub(crate) struct QpPlan {
     queues: Queues,
 }
 
-/// Where sends and receives complete, and the shared queue that receives come from.
+/// The queues in which sends and receives complete, and the shared queue that provides receives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends<'a> {
     pub(super) queues: [&'a Arc<CompletionSide>; 2],
     pub(super) shared: Option<&'a Arc<Places>>,
 }
 
-/// The completion queues, where a queue pair is known as long as this lives.
+/// The completion queues, which know the queue pair as long as this lives.
 #[derive(Debug)]
 pub(super) struct Queues {
     track: Arc<Track>,
@@ -74,7 +74,7 @@ pub(super) struct Queues {
 impl Drop for Queues {
     fn drop(&mut self) {
         let [sent, received] = &self.queues;
-        // Only what was received may have to go back; positions are of one queue.
+        // Only receives may have to be given back. A position belongs to one queue.
         if self.track.is_sharing() && self.track.number() != 0 {
             received.retire(&self.track);
         } else {
@@ -86,8 +86,8 @@ impl Drop for Queues {
     }
 }
 
-/// Of a queue pair that takes from a shared queue: it is known as long as the kernel's object exists, since what it has taken goes back by
-/// its completions.
+/// For a queue pair that receives from a shared queue. Its completion queues know it as long as the kernel's object exists, because its
+/// completions give entries back to the shared queue.
 #[derive(Debug)]
 pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] Arc<Queues>);
 
@@ -96,8 +96,7 @@ pub(super) fn too_large(op: &'static str) -> Error {
 }
 
 impl QpPlan {
-    /// `index` gives candidates for the number by which completions
-    /// name the queue pair.
+    /// `index` returns candidates for the number by which completions name the queue pair.
     pub(super) fn new(
         op: &'static str,
         form: Form,
@@ -115,10 +114,10 @@ impl QpPlan {
             None => Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?,
         };
         let source = shared.map_or(Source::Own(receives.places), |places| Source::Shared(places.clone()));
-        // A part has memory also if the queue pair has no such ring: nothing is ever put into it.
+        // A part has memory even if the queue pair has no such ring. It is then never used.
         let page = |bytes: usize| bytes.max(1).next_multiple_of(4096);
         let part = |memory, at, ring: &Ring| part(op, memory, at, ring.bytes().max(BLOCK as usize));
-        // Of frames the two rings are told of by themselves; of messages one follows the other.
+        // For frames, the two rings are announced to the kernel separately. For messages, one ring follows the other.
         let sends_at = match form {
             Form::Frames { .. } => page(receives.bytes()),
             Form::Messages | Form::Extended | Form::Datagrams => receives.bytes(),
@@ -167,22 +166,22 @@ impl QpPlan {
         })
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory that the device may write to as long as the queue pair exists.
+    /// The memory to which the device may write as long as the queue pair exists.
     pub(crate) fn memory(&self) -> &Mapping {
         &self.memory
     }
 
-    /// What the queues can hold.
+    /// The capacity of the queues.
     pub(crate) fn cap(&self) -> QpCap {
         self.cap
     }
 
-    /// The rings, now that the kernel has made the queue pair with this number, and what is kept as long as it exists.
+    /// The rings, after the kernel has created the queue pair with this number, and what must be kept as long as it exists.
     pub(crate) fn open(self, number: u32) -> (Sends, Option<Receives>, Option<Known>) {
         self.queues.track.set_number(number);
         let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
@@ -209,13 +208,13 @@ pub(super) fn part(op: &'static str, memory: &Mapping, at: usize, bytes: usize) 
     Units::new(memory, at, bytes).ok_or_else(|| too_large(op))
 }
 
-/// A word of its doorbell record.
+/// A word of the doorbell record.
 pub(super) fn word(op: &'static str, memory: &Mapping, at: usize) -> Result<Word> {
     Word::new(memory, at).ok_or_else(|| too_large(op))
 }
 
 impl Queues {
-    /// Makes a new queue pair or work queue known to the queues of its sends and of its receives.
+    /// Registers a new queue pair or work queue with the queues in which its sends and its receives complete.
     pub(super) fn join(
         op: &'static str,
         queues: [&Arc<CompletionSide>; 2],
@@ -225,7 +224,7 @@ impl Queues {
         mut index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let [send_queue, receive_queue] = queues.map(Arc::clone);
-        // Numbers come round after 2^24 queue pairs; one that is still in use is passed over.
+        // Numbers are used again after 2^24 queue pairs. A number that is still in use is skipped.
         loop {
             let track =
                 Arc::new(Track::new(op, index(), matches!(form, Form::Frames { .. }), sends, &source)?);
@@ -240,7 +239,7 @@ impl Queues {
         &self.track
     }
 
-    /// Forgets all completions of sends that there are now; the counter of the next.
+    /// Discards all completions of sends that exist now. Returns the counter of the next send.
     pub(super) fn reset_sends(&self) -> u32 {
         if self.track.is_sharing() {
             self.reset_receives();
@@ -248,14 +247,14 @@ impl Queues {
         self.queues[0].at_end(|position| self.track.sends.reset(position))
     }
 
-    /// Nobody asks for completions any more.
+    /// Completions are no longer needed.
     pub(super) fn fall_silent(&self) {
         if self.track.is_sharing() {
             self.track.fall_silent();
         }
     }
 
-    /// Forgets all completions of receives that there are now; the counter of the next.
+    /// Discards all completions of receives that exist now. Returns the counter of the next receive.
     pub(super) fn reset_receives(&self) -> u32 {
         self.queues[1].at_end(|position| self.track.receives.reset(position))
     }
@@ -265,9 +264,9 @@ impl Queues {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ring {
     pub(super) places: u32,
-    /// Bytes of a place.
+    /// Size of a place in bytes.
     pub(super) stride: u32,
-    /// Most places of a request.
+    /// Maximum number of places of a request.
     unit: u32,
 }
 
@@ -297,7 +296,7 @@ impl Ring {
         fits.then_some(Self { places, stride: BLOCK, unit })
     }
 
-    /// Bytes that a send has room for when they stand in it: its blocks are whole, so there may be more than was asked for.
+    /// Maximum number of inline bytes of a send. A send consists of whole blocks, so this may be more than was requested.
     fn inline(self, form: Form) -> Option<u32> {
         let head = match form {
             Form::Frames { .. } => HEAD,
@@ -313,7 +312,7 @@ impl Ring {
             return Some(Self::default());
         }
         let stride = wanted.max_recv_sge.max(1).checked_mul(SEGMENT)?.checked_next_power_of_two()?;
-        // The ring has 64 bytes at least.
+        // The ring has at least 64 bytes.
         let places = wanted.max_recv_wr.checked_next_power_of_two()?.max(BLOCK / stride.min(BLOCK));
         let fits = stride <= limits.max_receive && places <= limits.max_receives;
         fits.then_some(Self { places, stride, unit: 1 })

@@ -1,15 +1,13 @@
 //! Shared receive queues.
 //!
-//! The entries are a list: each names the next one in its first segment. The device begins with entry zero, takes as many as the
-//! counter in the doorbell record says, and goes on to the one that the last one names. Whichever is completed, in any order, is put
-//! behind the last of the list again. That last one is never posted, since it names none yet; so there is an entry more than can be
-//! posted.
+//! The entries are a linked list: each names the next one in its first segment. The device begins with entry zero, takes as many entries
+//! as the counter in the doorbell record says, and follows the links. An entry that has completed, in any order, is appended to the list
+//! again. The last entry of the list is never posted, because it has no link yet. There is therefore one entry more than can be posted.
 //!
-//! One thread posts, others may poll, also several: completions of the queue come to the completion queue of each queue
-//! pair that takes from it. Who polls notes that an entry is done. Who posts looks for those at the end of the list, and puts them
-//! behind it.
+//! One thread posts while others may poll: completions of the queue arrive in the completion queue of each queue pair that receives from
+//! it. A poller marks an entry as done. The poster looks for such entries when it reaches the end of the list, and appends them.
 //!
-//! A queue of extended reliable connections has a completion queue of its own, which knows it by an index, as it does a queue pair.
+//! A queue of extended reliable connections has its own completion queue, which knows it by an index, as it knows a queue pair.
 //!
 //! Source: `mlx5_ib_create_srq`, srq.c; `struct mlx5_wqe_srq_next_seg`, qp.h; Linux 6.1.
 
@@ -33,16 +31,16 @@ use crate::driver::ring::units::{self, Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// What an entry has before its segments, in units of a segment.
+/// The part of an entry before its segments, in units of a segment.
 const HEAD: u32 = 1;
 const LEAST_STRIDE: u32 = 32;
 
 const WRONG: &str = "check depth and segments against max_srq_wr and max_srq_sge; no queue is empty";
 
-/// A shared receive queue about to be made: what the driver is told, and its memory.
+/// A shared receive queue that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
 pub(crate) struct SrqPlan {
-    /// The ring, and the doorbell record on a page of its own.
+    /// The ring, and the doorbell record on a separate page.
     memory: Mapping,
     units: Units,
     counter: Word,
@@ -53,7 +51,7 @@ pub(crate) struct SrqPlan {
 }
 
 impl SrqPlan {
-    /// For `depth` requests of `segments` segments. One of extended connections completes in a queue, and `index` gives numbers by
+    /// For `depth` requests of `segments` segments. A queue of extended connections completes in a queue, and `index` returns numbers by
     /// which its completions name it.
     pub(crate) fn new(
         op: &'static str,
@@ -64,7 +62,7 @@ impl SrqPlan {
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
         let fits = (1..=limits.max_shared).contains(&depth) && segments <= limits.max_receive / SEGMENT;
-        // Entries are named in 16 bits.
+        // The number of an entry has 16 bits.
         let entries = Some(depth).filter(|depth| fits && *depth < 1 << u16::BITS).map(|depth| depth + 1);
         let wrong = || Error::refused(op, Errno::EINVAL, WRONG);
         let entries = entries.ok_or_else(wrong)?.next_power_of_two();
@@ -88,28 +86,28 @@ impl SrqPlan {
         Ok(Self { memory, units, counter, places, queues, request, response })
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory that the device may write to as long as the queue exists.
+    /// The memory to which the device may write as long as the queue exists.
     pub(crate) fn memory(&self) -> &Mapping {
         &self.memory
     }
 
-    /// How many requests it holds, and segments each of them.
+    /// Number of requests that it holds, and of segments of each.
     pub(crate) fn capacity(&self) -> [u32; 2] {
         [self.places.last().into(), self.places.segments()]
     }
 
-    /// The device's number of the queue, now that the kernel has made it.
+    /// The device's number of the queue, after the kernel has created it.
     #[cfg(feature = "raw")]
     pub(crate) fn number(&self) -> u32 {
         self.response.srqn
     }
 
-    /// The queue, now that the kernel has made it.
+    /// The queue, after the kernel has created it.
     pub(crate) fn open(self) -> SharedReceives {
         let Self { units, counter, places, queues, .. } = self;
         let last = places.last();
@@ -121,7 +119,7 @@ impl SrqPlan {
     }
 }
 
-/// What who polls and who posts both know of the entries.
+/// The state of the entries, which pollers and the poster share.
 pub(crate) struct Places {
     entries: Box<[Place]>,
 }
@@ -130,20 +128,20 @@ pub(crate) struct Places {
 struct Place {
     wr_id: AtomicU64,
     state: AtomicU8,
-    /// The poster's: the entry behind it, as the entry says too.
+    /// Used by the poster: the next entry, which is also in the link of the entry.
     link: AtomicU16,
-    /// Where its segments are, and how many.
+    /// Position and number of its segments.
     first: u32,
     segments: u8,
 }
 
-/// States of an entry: in the list and free, posted, taken by a poller, and completed, but not in the list yet.
+/// States of an entry: in the list and free, posted, taken by a poller, and completed but not in the list yet.
 const FREE: u8 = 0;
 const POSTED: u8 = 1;
 const TAKEN: u8 = 2;
 const DONE: u8 = 3;
 
-/// Without its entries, of which there may be thousands.
+/// Does not print the entries, of which there may be thousands.
 impl fmt::Debug for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Places").field("entries", &self.entries.len()).finish()
@@ -158,21 +156,22 @@ impl Places {
         Ok(Arc::new(Self { entries: entries.into_boxed_slice() }))
     }
 
-    /// The last entry of the ring: there is one at least, and their number is a power of two.
+    /// The last entry of the ring. There is at least one, and their number is a power of two.
     fn last(&self) -> u16 {
         (self.entries.len() - 1) as u16
     }
 
-    /// How many segments each entry has.
+    /// Number of segments of each entry.
     fn segments(&self) -> u32 {
         self.entries.first().map_or(0, |place| place.segments.into())
     }
 
-    /// A poller: the number of the request in this entry, which is done. An entry that is not posted, of which a device says
-    /// so all the same, stays in the list, and is nobody's: also when it says so to two pollers at a time.
+    /// Called by a poller. The number of the request in this entry, which is done. If a device reports an entry that is not posted, or
+    /// reports one to two pollers, the entry stays in the list and the completion is ignored.
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         let place = self.entries.get(usize::from(entry))?;
-        // Also for a device that says so before it was told of the request: that is one with its number then.
+        // This is also correct for a device that reports a request before the request was announced to it: the entry then has the number
+        // of that request.
         place.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let wr_id = place.wr_id.load(Ordering::Relaxed);
         place.state.store(DONE, Ordering::Release);
@@ -181,7 +180,7 @@ impl Places {
 }
 
 impl Place {
-    /// The poster: whether this entry is done; then it is the poster's again.
+    /// Called by the poster. Whether this entry is done. It then belongs to the poster again.
     fn take_back(&self) -> bool {
         let is_done = self.state.load(Ordering::Acquire) == DONE;
         if is_done {
@@ -191,28 +190,28 @@ impl Place {
     }
 }
 
-/// The entry that is filled next, and how many were filled; the device is told the lower half of that number.
+/// The entry that is filled next, and the number of entries filled so far. The device gets the lower half of that number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     entry: u16,
     filled: u16,
 }
 
-/// Where the list begins and ends: the entry behind the last that was published, and the last of all.
+/// The beginning and the end of the list: the entry after the last one that was published, and the last entry.
 #[derive(Debug)]
 struct Ends {
     head: Head,
     tail: u16,
 }
 
-/// The side of a shared receive queue that posts; see the module's page.
+/// The part of a shared receive queue that posts; see the module's page.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     units: Units,
     counter: Word,
     places: Arc<Places>,
     ends: Ends,
-    /// Of a queue of extended connections, where it completes.
+    /// For a queue of extended connections: the queue in which it completes.
     _queues: Option<Queues>,
 }
 
@@ -222,7 +221,7 @@ impl SharedReceives {
         self.places.entries.len()
     }
 
-    /// What queue pairs that take from the queue must know of it.
+    /// The state that is shared with the queue pairs that receive from the queue.
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.places
     }
@@ -236,7 +235,7 @@ impl SharedReceives {
         List { units: self.units.writing(), entries: &self.places.entries }
     }
 
-    /// Begins a batch.
+    /// Borrows the queue for a batch.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
         let Self { units, counter, places, ends, .. } = self;
@@ -253,7 +252,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// Writes which entry is behind this one.
+    /// Links this entry to the next one.
     fn put_link(&mut self, entry: u16, link: u16) {
         let Some(place) = self.entries.get(usize::from(entry)) else { return };
         place.link.store(link, Ordering::Relaxed);
@@ -261,8 +260,7 @@ impl List<'_> {
         self.units.put((place.first - HEAD) as usize, head);
     }
 
-    /// Puts entries that are done behind the last of the list, as many as there are one behind the other, and gives the new last one;
-    /// the same if none is.
+    /// Appends the entries that are done, as long as they follow one another, and returns the last entry of the list.
     #[inline(never)]
     fn extend(mut self, end: u16) -> u16 {
         let last = (self.entries.len() - 1) as u16;
@@ -283,7 +281,7 @@ impl List<'_> {
     }
 }
 
-/// A shared receive queue while it is written. What is filled is forgotten unless that [ends](Self::end).
+/// A shared receive queue, borrowed to be written. What was filled is discarded unless [`end`](Self::end) is called.
 #[derive(Debug)]
 pub(crate) struct Writing<'a> {
     list: List<'a>,
@@ -293,7 +291,7 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Shows the device every entry filled so far, or forgets them.
+    /// Shows the device every entry that was filled, or discards them.
     #[inline(always)]
     pub(crate) fn end(mut self, is_kept: bool) {
         if is_kept {
@@ -318,7 +316,7 @@ impl Writing<'_> {
     }
 }
 
-/// Filling was not ended.
+/// Without a call of `end`, what was filled is discarded.
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         self.forget();
@@ -352,7 +350,7 @@ impl LowerReceive for Writing<'_> {
             }
         }
         let Some(place) = entries.get(usize::from(entry)) else { return Err(Refused::Full) };
-        // Nobody's, if the request is refused: the entry is not posted.
+        // If the request is refused, the number is not used: the entry is not posted.
         place.wr_id.store(wr_id, Ordering::Relaxed);
         put_pieces(units.lend(), place.first as usize, place.segments.into(), pieces)?;
         place.state.store(POSTED, Ordering::Release);

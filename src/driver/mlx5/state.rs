@@ -1,4 +1,4 @@
-//! What the queues of a context share: limits, the page of registers, and numbers.
+//! State that the queues of a context share: limits, the page of registers, and numbers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,26 +19,26 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
 
-/// The largest completion queue that costs so little that nothing need be known of the device before: of 1 MiB, with entries of
-/// 64 bytes.
+/// The largest completion queue that is small enough to be created without checking the device's limit first: 1 MiB, with entries of 64
+/// bytes.
 const SMALL_CQ: u32 = (1 << 14) - 1;
 
 /// The state that all queues of a context share.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Zeros until the context is made.
+    /// Zeros until the context is created.
     limits: Limits,
-    /// The page to which doorbells are written: made with the first queue, and the kernel's again when the device file
-    /// is closed. A doorbell is one store of eight bytes, so one page does for all threads.
+    /// The page to which doorbells are written. It is created with the first queue, and freed by the kernel when the device file is
+    /// closed. A doorbell is one store of eight bytes, so one page is sufficient for all threads.
     registers: Mutex<Option<Registers>>,
     /// The next number by which completions name a queue pair.
     next_index: AtomicU32,
-    /// Most entries of a completion queue; zero before it was asked for.
+    /// Maximum number of entries of a completion queue; zero until it is known.
     max_cqe: AtomicU32,
 }
 
 impl State {
-    /// The kernel has made the context.
+    /// The kernel has created the context.
     pub(in crate::driver) fn opened(&mut self, answer: &[u8]) {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
@@ -99,8 +99,8 @@ impl State {
         WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
 
-    /// Refuses a completion queue that is larger than the device has, before it has memory. Small ones it has for sure, and
-    /// nothing is asked.
+    /// Refuses a completion queue that is larger than the device's maximum, before its memory is allocated. Small queues are always
+    /// possible and need no query.
     pub(in crate::driver) fn check_cqe(
         &self,
         op: &'static str,
@@ -112,7 +112,7 @@ impl State {
         }
         let most = match self.max_cqe.load(Ordering::Relaxed) {
             0 => {
-                // Threads that come here together ask each for itself, and all get the same answer.
+                // Threads that arrive here together each send the query, and all get the same response.
                 let most = most_cqe(kernel)?;
                 self.max_cqe.store(most, Ordering::Relaxed);
                 most
@@ -129,13 +129,13 @@ impl State {
         ))
     }
 
-    /// A number for a queue pair: 24 bits, not all ones; they come round.
+    /// A number for a queue pair: 24 bits, not all ones. Numbers are used again after an overflow.
     fn next_index(&self) -> u32 {
         self.next_index.fetch_add(1, Ordering::Relaxed) % 0xff_ffff
     }
 
     fn registers(&self, op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
-        // Before the lock, which a thread may hold that a child does not have.
+        // Before the lock, because in a child the thread that holds it may not exist.
         kernel.take(op)?;
         let mut registers = self.registers.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match &*registers {
@@ -146,7 +146,7 @@ impl State {
     }
 }
 
-/// Most entries of a completion queue of the device's.
+/// Maximum number of entries of a completion queue of the device.
 fn most_cqe(kernel: &dyn Kernel) -> Result<u32> {
     let request = ExQueryDevice::default();
     let mut response = ExQueryDeviceResp::new_zeroed();
@@ -175,8 +175,8 @@ fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
     Ok(Registers { page, id: Some(id) })
 }
 
-/// The first page of those that the kernel made with the context: there is no other (`uar_mmap`, main.c, and
-/// `alloc_bfreg`, qp.c, Linux 6.1). The offset is in pages of the system, of which a register page is a part.
+/// The first of the pages that the kernel created with the context; there is no other (`uar_mmap`, main.c, and `alloc_bfreg`, qp.c, Linux
+/// 6.1). The offset is in pages of the system, and a register page is a part of such a page.
 fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
     let offset = mmap_offset(MMAP_NC_PAGE, 0, page_size() as u64);
     let page = kernel.map(op, offset, UAR_SIZE)?;
@@ -196,7 +196,7 @@ mod tests {
     use crate::kernel::mapping::Mapping;
     use crate::kernel::process::elsewhere;
 
-    /// A device that is another process's.
+    /// A device that belongs to another process.
     struct Elsewhere;
 
     impl Kernel for Elsewhere {
@@ -222,7 +222,7 @@ mod tests {
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
         let queue = CqPlan::new("test", 3, &limits(1), page).unwrap().open();
         let state = State { limits: limits(1), ..State::default() };
-        // As a thread of the parent's may hold it at the fork: who takes it would wait for ever.
+        // As if a thread of the parent held the lock at the fork: a child that took it would wait for ever.
         let held = state.registers.lock().unwrap();
         let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
         let driver = DriverQp::default();

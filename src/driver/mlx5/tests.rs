@@ -1,4 +1,4 @@
-//! The queues against a device that the tests play.
+//! Tests of the queues with a device that the tests simulate.
 
 mod lies;
 mod limits;
@@ -34,7 +34,7 @@ fn inline<'a>(list: &'a [&'a [u8]]) -> Data<NoPieces, Copied<'a, &'a [u8]>> {
     Data::Inline(list.iter().copied())
 }
 
-/// A frame, signaled, the first bytes of which are apart if they are given.
+/// A frame, signaled. Its first bytes are separate if they are given.
 fn frame<P, B>(wr_id: u64, head: Option<FrameHead>, data: Data<P, B>) -> Request<'static, P, B> {
     Request { wr_id, flags: SendFlags::SIGNALED, opcode: Opcode::Send, data, head }
 }
@@ -44,18 +44,18 @@ pub(super) fn poll(queue: &mut Completions, batch: &mut [Completion]) -> usize {
     queue.poll(batch, || true, |place, extended| *place = extended.into())
 }
 
-/// Of a queue pair with a receive queue of its own.
+/// For a queue pair with its own receive queue.
 fn ends(queues: [&Arc<CompletionSide>; 2]) -> Ends<'_> {
     Ends { queues, shared: None }
 }
 
-/// A queue pair with one completion queue, and what the device sees of them.
+/// A queue pair with one completion queue, and the memory that the device sees.
 struct Bench {
     sends: Sends,
     receives: Receives,
     queue: Completions,
     registers: Mapping,
-    /// That of the ring it has now, how many entries that has, and of the one it had first.
+    /// The memory of the current ring, its number of entries, and the memory of the first ring.
     cq_memory: Mapping,
     cq_slots: u32,
     first_memory: Mapping,
@@ -95,7 +95,7 @@ impl Bench {
         Self::with_large_sends(eth_min_inline, wanted, 0)
     }
 
-    /// For large sends with headers of so many bytes.
+    /// For large sends with headers of `header` bytes.
     fn with_large_sends(eth_min_inline: u8, wanted: &QpCap, header: u32) -> Self {
         Self::of(Form::Frames { header }, eth_min_inline, wanted)
     }
@@ -118,7 +118,7 @@ impl Bench {
         let qp_memory = plan.memory().clone();
         let cap = plan.cap();
         let (sends, receives, _) = plan.open(0x1234);
-        // One that only sends has none: then it is that of somebody else.
+        // A queue pair that only sends has no receives; those of another one are used.
         let receives = receives
             .unwrap_or_else(|| WqPlan::new("test", 1, 1, &limits, queue.shared(), || 39).unwrap().open(0x39));
         let (cq_slots, first_memory, next) = (8, cq_memory.clone(), 0);
@@ -159,7 +159,7 @@ impl Bench {
         batch[..count].iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
-    /// The word of the queue pair's doorbell record: 0 receives, 1 sends.
+    /// A word of the queue pair's doorbell record: 0 for receives, 1 for sends.
     fn counter(&self, word: usize) -> u32 {
         let record = (self.request.db_addr - self.request.buf_addr) as usize;
         u32::from_be(self.qp_memory.load(record + 4 * word, Ordering::Relaxed))
@@ -167,7 +167,7 @@ impl Bench {
 
     fn ring(&self, block: usize, len: usize) -> Vec<u8> {
         let start = match self.request.sq_buf_addr {
-            // Behind the receives.
+            // After the receives.
             0 => (self.request.rq_wqe_count << self.request.rq_wqe_shift) as usize,
             address => (address - self.request.buf_addr) as usize,
         };
@@ -206,7 +206,7 @@ fn checksums_are_asked_for_in_the_ethernet_segment() {
         for (block, flags) in [SendFlags::IP_CSUM, SendFlags::empty()].into_iter().enumerate() {
             let list = [Sge { length: 100, ..PIECE }];
             bench.sends.put(&Request { flags, ..frame(0, header, pieces(&list)) }).unwrap();
-            // Both: that of IPv4, and that of TCP or UDP.
+            // Both checksums: that of IPv4, and that of TCP or UDP.
             let asked = if flags.is_empty() { 0 } else { 0xc0 };
             assert_eq!(bench.ring(block, 64)[16..28], [0, 0, 0, 0, asked, 0, 0, 0, 0, 0, 0, 0]);
         }
@@ -234,8 +234,8 @@ fn the_first_bytes_of_a_frame_stand_in_the_request_where_the_device_wants_them()
     assert_eq!(bench.sends.next_slot(), 3, "it took two blocks");
 }
 
-/// What libmlx5 writes (`set_tso_eth_seg`, qp.c, version 44): the header begins in the last two bytes of the Ethernet
-/// segment's first unit and takes as many units more as it needs.
+/// As libmlx5 writes it (`set_tso_eth_seg`, qp.c, version 44): the header begins in the last two bytes of the Ethernet segment's first
+/// unit and takes as many further units as it needs.
 #[test]
 fn a_large_send_has_its_whole_header_in_the_request() {
     // Control, Ethernet with two bytes, the other 52 in four units, two pieces: 128 bytes.
@@ -252,16 +252,16 @@ fn a_large_send_has_its_whole_header_in_the_request() {
     assert_eq!(wqe[..8], *b"\x00\x00\x00\x0e\x00\x12\x34\x08");
     assert_eq!(wqe[16..30], [0, 0, 0, 0, 0xc0, 0, 0x05, 0xa8, 0, 0, 0, 0, 0, 54]);
     assert_eq!(wqe[30..84], header);
-    // All of each piece, since the header is no part of them.
+    // All of each piece, because the header is not part of them.
     assert_eq!(wqe[96..112], *b"\x00\x00\x00\x99\x00\x00\x00\x01\x11\x22\x33\x44\x55\x66\x77\x88");
     assert_eq!(wqe[112..], *b"\x00\x00\x00\x99\x00\x00\x00\x02\x11\x22\x33\x44\x55\x66\x77\x88");
     assert_eq!(bench.sends.next_slot(), 2);
-    // A header of Ethernet alone fits the place that every frame has for it.
+    // A header of only Ethernet fits into the place that every frame has for it.
     bench.sends.put(&large(&header[..14], 1, &list[..1])).unwrap();
     let wqe = bench.ring(2, 64);
     assert_eq!((wqe[7], &wqe[22..30], &wqe[30..44]), (4, &[0, 1, 0, 0, 0, 0, 0, 14][..], &header[..14]));
     assert_eq!(wqe[48..56], *b"\x00\x00\x00\x99\x00\x00\x00\x01");
-    // Its completion says that it was one.
+    // Its completion names it.
     bench.sends.publish();
     bench.complete(CQE_REQ, 0, |cqe| {
         cqe.sop_drop_qpn = 0x0e00_1234.into();
@@ -279,7 +279,7 @@ fn a_header_longer_than_was_asked_for_does_not_fit() {
         let opcode = Opcode::Large { header: &[0; 96][..len], mss: 1 };
         bench.sends.put(&Request { opcode, ..frame(0, None, pieces(&[PIECE])) }).is_ok()
     };
-    // 112 bytes in two blocks: there is room for one unit more.
+    // 112 bytes in two blocks: there is room for one more unit.
     assert!(!fits(&mut bench, 83));
     assert_eq!(bench.sends.next_slot(), 0);
     assert!(fits(&mut bench, 82));
@@ -316,7 +316,7 @@ fn a_request_goes_round_the_end_of_the_ring() {
     assert_eq!(bench.counter(1), 5);
     let control = WqeCtrlSeg::read_from_bytes(&bench.ring(3, 16)).unwrap();
     assert_eq!((control.opmod_idx_opcode.get(), control.qpn_ds.get() & 0xff), (3 << 8 | 0x0a, 7));
-    // The third piece is the first thing in the ring.
+    // The third piece is the first unit of the ring.
     assert_eq!(bench.ring(0, 8), *b"\x00\x00\x00\x99\x00\x00\x00\x02");
 }
 
@@ -353,7 +353,7 @@ fn receives_are_told_when_the_queue_pair_is_ready() {
 fn a_completion_tells_right_checksums_and_the_tag_that_was_taken_off() {
     let mut bench = Bench::new(1, &cap(1, 4, 1, 0));
     let good = WcFlags::IP_CSUM_OK;
-    // Bits of the first byte: both checksums are right; of the second: IPv4 or IPv6, and a tag was taken off.
+    // Bits of the first byte: both checksums are right; of the second: IPv4 or IPv6, and a tag was removed.
     let cases = [
         (0x06, 2 << 2, good),
         (0x06, 2 << 2 | 1, good | WcFlags::WITH_VLAN),
@@ -412,7 +412,7 @@ fn errors_have_their_status() {
             .enumerate()
     {
         assert!(bench.send(counter as u64, &[PIECE]));
-        // The syndrome of an error stands where the last byte of the timestamp is.
+        // The syndrome of an error is at the place of the last byte of the timestamp.
         bench.complete(CQE_REQ_ERR, counter as u16, |cqe| cqe.timestamp = syndrome.into());
         assert_eq!(bench.poll(), [(counter as u64, status)]);
     }

@@ -1,16 +1,15 @@
-//! What a queue pair tells its completion queues, and they it.
+//! Data that a queue pair shares with its completion queues.
 //!
-//! A completion names the queue pair by an index and the request by its place in the ring. The number that the
-//! user gave with the request is kept here; and how far the device has come, so that the queue pair knows which
-//! places are free.
+//! A completion names the queue pair by an index and the request by its place in the ring. This module stores the number that the user
+//! gave with the request, and how far the device has come, so that the queue pair knows which places are free.
 //!
-//! One thread posts, another may poll. The poster writes a place's entries before it rings the doorbell, and the
-//! poller reads them after the device has answered: each place belongs to one side at a time. So entries are
-//! relaxed atomics. `done` goes the other way: stored with release by the poller, loaded with acquire
-//! by the poster, who then uses the places again.
+//! One thread posts while another may poll. The poster writes a place's entries before it rings the doorbell, and the poller reads them
+//! after the device has completed the request: each place belongs to one side at a time. Entries are therefore relaxed atomics. `done`
+//! goes the other way: the poller stores it with release, and the poster loads it with acquire and then uses the places again.
 //!
-//! When a queue pair is reset, completions of its earlier life may still wait in the queue: those before position `since` are not
-//! reported. The device's counters begin at zero again; ours, of which the device knows 16 bits, go on behind those of the earlier life.
+//! When a queue pair is reset, completions from before the reset may still be in the queue: those before position `since` are not
+//! reported. The device's counters start at zero again. The counters here, of which the device knows 16 bits, continue after the old
+//! ones.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,35 +20,35 @@ use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_REQ_ERR};
 use super::shared::Places;
 use crate::kernel::error::{Error, Result};
 
-/// One queue pair, as its completion queues know it.
+/// One queue pair, as its completion queues see it.
 #[derive(Debug)]
 pub(crate) struct Track {
-    /// The index that completions carry: 24 bits, in the order of bytes that it has there.
+    /// The index in completions: 24 bits, in the byte order that it has there.
     index: u32,
     number: AtomicU32,
-    /// What completes are frames, of which completions tell other things.
+    /// Whether completions are of frames, which have other fields.
     pub(super) has_frames: bool,
     pub(super) sends: Lane,
-    /// Without places if it takes what it receives from a shared queue, or is one.
+    /// Without places if the queue pair receives from a shared queue, or is a shared queue.
     pub(super) receives: Lane,
     shared: Option<Arc<Places>>,
-    /// The position of a completion queue behind which there is nothing of it, once it is gone.
+    /// After the queue pair was destroyed: the position in a completion queue after which it has no completions.
     end: AtomicU64,
 }
 
 /// Where receives come from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A ring of its own, of so many places.
+    /// A separate ring with so many places.
     Own(u32),
     Shared(Arc<Places>),
 }
 
 impl Track {
-    /// Of a queue pair with so many places in its rings.
+    /// For a queue pair with so many places in its rings.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is not enough memory.
     pub(super) fn new(
         op: &'static str,
         index: u32,
@@ -71,13 +70,13 @@ impl Track {
         u32::from_be(self.index)
     }
 
-    /// Whether an entry with this index, as it is there, is of it.
+    /// Whether an entry with this index, in the byte order of an entry, belongs to it.
     #[inline(always)]
     pub(super) fn is_of(&self, index: u32) -> bool {
         self.index == index
     }
 
-    /// The queue pair's number, once the kernel has given it.
+    /// Sets the queue pair's number, after the kernel has returned it.
     pub(super) fn set_number(&self, number: u32) {
         self.number.store(number, Ordering::Relaxed);
     }
@@ -87,12 +86,12 @@ impl Track {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// The direction that a completion of this opcode is of.
+    /// The direction to which a completion with this opcode belongs.
     pub(super) fn lane(&self, kind: u8) -> &Lane {
         if is_send(kind) { &self.sends } else { &self.receives }
     }
 
-    /// The poller: the number of a request that failed, and that of its queue pair, as [`Track::complete_shared`] gives it.
+    /// Called by the poller. The number of a request that failed, and that of its queue pair, as [`Track::complete_shared`] returns it.
     #[cold]
     #[inline(never)]
     pub(super) fn failed(&self, kind: u8, counter: u16, position: u64, number: u32) -> Option<(u64, u32)> {
@@ -103,14 +102,14 @@ impl Track {
         }
     }
 
-    /// Whether it takes what it receives from a shared queue.
+    /// Whether it receives from a shared queue.
     pub(super) fn is_sharing(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// The poller: the number of the request in this entry of the shared queue, which is done, and that of the queue pair, which the
-    /// completion has if it is the queue that is known. None if that is of an earlier life: nothing is said of it then, but the entry
-    /// is the queue's again.
+    /// Called by the poller. The number of the request in this entry of the shared queue, which is done, and the number of the queue
+    /// pair; if the shared queue itself is registered, that number is in the completion. `None` if the request dates from before a reset:
+    /// nothing is reported, but the entry is given back to the queue.
     #[inline(always)]
     pub(super) fn complete_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
         let wr_id = self.shared.as_ref()?.complete(entry)?;
@@ -118,30 +117,30 @@ impl Track {
         (!self.receives.is_of_an_earlier_life(position)).then_some((wr_id, number))
     }
 
-    /// The same where other ways are the common ones.
+    /// The same, for callers to which it is a rare case.
     #[inline(never)]
     pub(super) fn complete_rare_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
         self.complete_shared(entry, position, number)
     }
 
-    /// What completes from now on is nobody's.
+    /// From now on, completions are ignored.
     pub(super) fn fall_silent(&self) {
         self.sends.reset(u64::MAX);
         self.receives.reset(u64::MAX);
     }
 
-    /// It is gone, and has left nothing behind this position.
+    /// The queue pair was destroyed, and has no completions after this position.
     pub(super) fn set_end(&self, end: u64) {
         self.end.store(end, Ordering::Relaxed);
     }
 
-    /// Whether there may be something of it behind this position.
+    /// Whether it may have completions after this position.
     pub(super) fn is_behind(&self, position: u64) -> bool {
         self.end.load(Ordering::Relaxed) > position
     }
 }
 
-/// Whether a completion of this opcode is of something that was sent.
+/// Whether a completion with this opcode belongs to a send.
 #[inline(always)]
 pub(super) fn is_send(kind: u8) -> bool {
     matches!(kind, CQE_REQ | CQE_REQ_ERR)
@@ -151,9 +150,9 @@ pub(super) fn is_send(kind: u8) -> bool {
 pub(super) struct Lane {
     entries: Box<[Entry]>,
     since: AtomicU64,
-    /// The poller's: all before this counter is done.
+    /// Written by the poller: everything before this counter is done.
     done: AtomicU32,
-    /// The poster's: what it saw of that last, or the counter with which this life began.
+    /// Used by the poster: the last value of `done` that it saw, or the counter after the last reset.
     seen: AtomicU32,
 }
 
@@ -161,15 +160,15 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     wr_id: AtomicU64,
-    /// The poster's counter behind the request.
+    /// Written by the poster: the counter after the request.
     end: AtomicU32,
-    /// Of a request whose opcode does not say what it is: one of [`wc_opcode`](uverbs_abi::types::wc_opcode), in the half of the word that
-    /// its counter has ([`Lane::half`]).
+    /// For a request whose opcode does not name the operation: one of [`wc_opcode`](uverbs_abi::types::wc_opcode), in the half of the
+    /// word for its counter ([`Lane::half`]).
     opcodes: AtomicU32,
 }
 
 impl Entry {
-    /// The poster: the request here has this number, the next one begins at `end`.
+    /// Called by the poster: the request here has this number, and the next one begins at `end`.
     #[inline(always)]
     pub(super) fn set(&self, end: u32, wr_id: u64) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
@@ -177,7 +176,7 @@ impl Entry {
     }
 }
 
-/// Without its places, of which there may be thousands.
+/// Does not print the places, of which there may be thousands.
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane")
@@ -202,7 +201,7 @@ impl Lane {
         self.entries.len() as u32
     }
 
-    /// Which place this counter names.
+    /// The place for this counter.
     #[inline(always)]
     fn place(&self, counter: u32) -> usize {
         (counter & self.places().wrapping_sub(1)) as usize
@@ -210,18 +209,18 @@ impl Lane {
 
     #[inline(always)]
     fn entry(&self, counter: u32) -> Option<&Entry> {
-        // Of no places there is none.
+        // Without places, the result is `None`.
         self.entries.get(self.place(counter))
     }
 
-    /// The poster: so many places from `head` on; none if the ring ends before.
+    /// Called by the poster: `places` places from `head` on; `None` if the ring ends before.
     #[inline(always)]
     pub(super) fn run(&self, head: u32, places: u32) -> Option<&[Entry]> {
         let first = self.place(head);
         self.entries.get(first..first + places as usize)
     }
 
-    /// The poster: the places that are free from `head` on, as far as the ring's end.
+    /// Called by the poster: the places from `head` on that are free, up to the end of the ring.
     #[cold]
     #[inline(never)]
     pub(super) fn free_run(&self, head: u32) -> &[Entry] {
@@ -229,7 +228,7 @@ impl Lane {
         rest.get(..self.free(head) as usize).unwrap_or(rest)
     }
 
-    /// The poster: the request at `begin` has this number, the next one begins at `end`.
+    /// Called by the poster: the request at `begin` has this number, and the next one begins at `end`.
     #[inline(always)]
     pub(super) fn post(&self, begin: u32, end: u32, wr_id: u64) {
         if let Some(entry) = self.entry(begin) {
@@ -237,13 +236,13 @@ impl Lane {
         }
     }
 
-    /// Which half of a word is of this counter: that of the round before is another, unless the ring has as many places as the device
-    /// counts. The poller looks when the place is free already, and the poster may have begun the next round.
+    /// The half of the word for this counter. The previous round uses the other half, unless the ring has as many places as the device
+    /// counts. The poller reads the word when the place is already free, and the poster may have begun the next round.
     fn half(&self, counter: u16) -> u32 {
         if u32::from(counter) & self.places() == 0 { 0 } else { u16::BITS }
     }
 
-    /// The poster: the request at `begin` is this one of those that the device has one opcode for.
+    /// Called by the poster: the request at `begin` is this one of the operations that share an opcode.
     pub(super) fn note(&self, begin: u32, opcode: u32) {
         if let Some(entry) = self.entry(begin) {
             let half = self.half(begin as u16);
@@ -252,13 +251,13 @@ impl Lane {
         }
     }
 
-    /// The poller: which of those the request at place `counter` is.
+    /// Called by the poller: the operation of the request at place `counter`.
     pub(super) fn noted(&self, counter: u16) -> u32 {
         let opcodes = self.entry(counter.into()).map_or(0, |entry| entry.opcodes.load(Ordering::Relaxed));
         opcodes >> self.half(counter) & u32::from(u16::MAX)
     }
 
-    /// The poster: the request at `begin` has grown or shrunk to `end`.
+    /// Called by the poster: the end of the request at `begin` has changed to `end`.
     #[inline(always)]
     pub(super) fn move_end(&self, begin: u32, end: u32) {
         if let Some(entry) = self.entry(begin) {
@@ -266,39 +265,39 @@ impl Lane {
         }
     }
 
-    /// The poster: all before this counter is done.
+    /// Called by the poster: everything before this counter is done.
     pub(super) fn done(&self) -> u32 {
         let (done, seen) = (self.done.load(Ordering::Acquire), self.seen.load(Ordering::Relaxed));
-        // A poller that was in the middle of a completion of an earlier life may have stored what was done then.
+        // A poller that was handling a completion from before a reset may have stored its value.
         if is_behind(seen, done) {
             return seen;
         }
-        // Both go round: the poster, who looks once in a round at least, keeps them near each other.
+        // Both counters overflow. The poster reads `done` at least once per round, which keeps them near each other.
         self.seen.store(done, Ordering::Relaxed);
         done
     }
 
-    /// All before this counter is done.
+    /// Sets the counter before which everything is done.
     #[cfg(test)]
     pub(super) fn start_at(&self, counter: u32) {
         self.seen.store(counter, Ordering::Relaxed);
         self.done.store(counter, Ordering::Relaxed);
     }
 
-    /// The poster: how many places from `head` on are free. A device that names a place where no request waits may have
-    /// set the counter to any value; then none are.
+    /// Called by the poster: the number of free places from `head` on. A device that names a place without a request may have set the
+    /// counter to any value; then the result is zero.
     #[inline]
     pub(super) fn free(&self, head: u32) -> u32 {
         self.places().saturating_sub(head.wrapping_sub(self.done()))
     }
 
-    /// The poster: a new life begins, with this counter, and completions before position `since` are of no use.
+    /// Called by the poster at a reset: counters continue with the returned one, and completions before position `since` are ignored.
     pub(super) fn reset(&self, since: u64) -> u32 {
-        // Behind all that was posted, which is no more than the places behind what is done.
+        // After everything that was posted, which cannot be more than the places after `done`.
         const ROUND: u32 = 1 << u16::BITS;
         let begin = (self.done() & !(ROUND - 1)).wrapping_add(2 * ROUND);
         self.since.store(since, Ordering::Relaxed);
-        // A poller that sees anything of the new life sees `since`.
+        // A poller that sees anything written after the reset sees `since`.
         fence(Ordering::Release);
         self.entries.iter().for_each(|entry| entry.set(begin, 0));
         self.seen.store(begin, Ordering::Relaxed);
@@ -306,21 +305,20 @@ impl Lane {
         begin
     }
 
-    /// The poller: whether a completion at `position` is of an earlier life.
+    /// Called by the poller: whether a completion at `position` is from before the last reset.
     #[inline(always)]
     pub(super) fn is_of_an_earlier_life(&self, position: u64) -> bool {
         position < self.since.load(Ordering::Relaxed)
     }
 
-    /// The poller: the number of the request at place `counter`, whose completion stands at `position`;
-    /// none if that is of an earlier life, or of a request that is done: a device that names one twice, or a place where
-    /// none waits, says what is not so.
+    /// Called by the poller: the number of the request at place `counter`, whose completion is at `position`. `None` if it is from before
+    /// a reset, or if the request is already done: a faulty device may name a request twice, or a place without a request.
     #[inline(always)]
     pub(super) fn complete(&self, counter: u16, position: u64) -> Option<u64> {
         let entry = self.entry(counter.into())?;
         let wr_id = entry.wr_id.load(Ordering::Relaxed);
         let end = entry.end.load(Ordering::Relaxed);
-        // The life is looked at behind the entry: the poster may have begun another meanwhile.
+        // `since` is read after the entry, because the poster may have reset the queue pair meanwhile.
         fence(Ordering::Acquire);
         if self.is_of_an_earlier_life(position) || !is_behind(end, self.done.load(Ordering::Relaxed)) {
             return None;
@@ -330,7 +328,7 @@ impl Lane {
     }
 }
 
-/// Whether a counter is behind another; both go round.
+/// Whether a counter is after another one. Both overflow.
 #[inline(always)]
 fn is_behind(counter: u32, other: u32) -> bool {
     (counter.wrapping_sub(other) as i32) > 0
@@ -393,7 +391,7 @@ mod tests {
         let next = lane.reset(6);
         assert!(is_behind(next, begin + 4));
         assert_eq!(lane.done(), next);
-        // The poller was in the middle of one of the life before.
+        // The poller was handling a completion from before the reset.
         lane.done.store(begin + 2, Ordering::Relaxed);
         assert_eq!(lane.done(), next);
         lane.post(next, next + 1, 90);

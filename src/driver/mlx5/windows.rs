@@ -1,4 +1,4 @@
-//! Requests that bind a memory window, or take a key of this side away: they change the context that the device keeps of the key.
+//! Requests that bind a memory window, or invalidate a local key: they change the context that the device stores for the key.
 //!
 //! Source: `struct mlx5_wqe_umr_ctrl_seg` and `struct mlx5_mkey_seg`, qp.h and device.h, Linux 6.1; `set_bind_wr` of libmlx5,
 //! providers/mlx5/qp.c, rdma-core 65.
@@ -23,9 +23,9 @@ use super::segments::UNIT;
 use super::sends::{Sends, Start, unit};
 use crate::driver::request::{Binding, Refused};
 
-/// What every change says of: whether the key is free, and its lowest byte.
+/// The fields that every change sets: whether the key is free, and its lowest byte.
 const CHANGED: u64 = WQE_UMR_CTRL_MKEY_MASK_FREE | WQE_UMR_CTRL_MKEY_MASK_MKEY;
-/// A bind, too: where the window is, and its rights.
+/// The fields that a bind sets in addition: the memory of the window, and its access rights.
 const BOUND: u64 = CHANGED
     | WQE_UMR_CTRL_MKEY_MASK_LEN
     | WQE_UMR_CTRL_MKEY_MASK_START_ADDR
@@ -33,11 +33,11 @@ const BOUND: u64 = CHANGED
     | WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ
     | WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE
     | WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
-/// The list of memory behind a context is padded to so many entries.
+/// The list of memory in a context is padded to a multiple of this number of entries.
 const LIST: usize = 4;
-/// Most bytes of a window: an entry of the list has 31 bits for them.
+/// Maximum size of a window in bytes: an entry of the list has 31 bits for it.
 const MOST: u64 = 1 << 31;
-/// In the place of a queue pair's number: any.
+/// In place of a queue pair's number: any queue pair.
 const ANY: u32 = 0xff_ffff;
 
 /// Bits of [`Sends::change`].
@@ -45,17 +45,17 @@ const IS_CHANGE: u8 = 1;
 const WAS_CHANGE: u8 = 2;
 
 impl Sends {
-    /// How a message is to be carried out whose flags say this: behind a change of a key it may have to wait.
+    /// The mode of a message whose flags result in `mode`: after a change of a key it may have to wait.
     #[inline(always)]
     pub(super) fn fenced<const LOOKS: bool>(&mut self, mode: u8) -> u8 {
-        // Whoever does not look found no room behind a change.
+        // A caller that does not look found no room after a change.
         if !LOOKS || self.change == 0 {
             return mode;
         }
         self.fence_of_change(mode & WQE_CTRL_FENCE) | mode & !WQE_CTRL_FENCE
     }
 
-    /// The same of a change of a key, or of what is behind one.
+    /// The same for a change of a key, or for a request after one.
     #[cold]
     #[inline(never)]
     fn fence_of_change(&mut self, asked: u8) -> u8 {
@@ -64,7 +64,7 @@ impl Sends {
         if waits { WQE_CTRL_INITIATOR_SMALL_FENCE } else { asked }
     }
 
-    /// Writes a bind, which is of the whole request but its control segment; one to no bytes takes the key away.
+    /// Writes a bind: the whole request without its control segment. A bind to zero bytes invalidates the key.
     #[inline(never)]
     pub(super) fn start_bind(&mut self, binding: &Binding) -> Result<(Start, u32), Refused> {
         let Binding { addr, length, lkey, rkey, new_rkey, access, is_type_1 } = *binding;
@@ -107,13 +107,13 @@ impl Sends {
         Ok(self.put_change(wc_opcode::BIND_MW, rkey, &control, &context, list.as_bytes()))
     }
 
-    /// Writes an invalidate of a key of this side.
+    /// Writes an invalidate of a local key.
     #[inline(never)]
     pub(super) fn start_invalidate(&mut self, key: u32) -> (Start, u32) {
         self.start_free(wc_opcode::LOCAL_INV, key, 0, false)
     }
 
-    /// Writes that nobody has the key any more, whose lowest byte is then that of another.
+    /// Writes that the key is free. Its lowest byte then changes to that of `new_key`.
     fn start_free(&mut self, opcode: u32, key: u32, new_key: u32, is_type_1: bool) -> (Start, u32) {
         let (check, mask) = match is_type_1 {
             true => (0, CHANGED),

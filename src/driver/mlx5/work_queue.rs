@@ -16,10 +16,10 @@ use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// A work queue about to be made: what the driver is told, and its memory.
+/// A work queue that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
 pub(crate) struct WqPlan {
-    /// The ring, and the doorbell record on a page of its own.
+    /// The ring, and the doorbell record on a separate page.
     memory: Mapping,
     units: Units,
     counter: Word,
@@ -30,8 +30,8 @@ pub(crate) struct WqPlan {
 }
 
 impl WqPlan {
-    /// For `depth` requests of `segments` segments; `queue` is where they complete, and `index` gives numbers by which
-    /// completions name the work queue.
+    /// For `depth` requests of `segments` segments. They complete in `queue`, and `index` returns numbers by which completions name the
+    /// work queue.
     pub(crate) fn new(
         op: &'static str,
         depth: u32,
@@ -61,22 +61,22 @@ impl WqPlan {
         Ok(Self { memory, units, counter, ring, request, response, queues })
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory that the device may write to as long as the work queue exists.
+    /// The memory to which the device may write as long as the work queue exists.
     pub(crate) fn memory(&self) -> &Mapping {
         &self.memory
     }
 
-    /// How many requests the ring holds, and segments each of them.
+    /// Number of requests that the ring holds, and of segments of each.
     pub(crate) fn capacity(&self) -> (u32, u32) {
         (self.ring.places, self.ring.stride / SEGMENT)
     }
 
-    /// The ring, now that the kernel has made the work queue with this number.
+    /// The ring, after the kernel has created the work queue with this number.
     pub(crate) fn open(self, number: u32) -> Receives {
         let (places, segments) = self.capacity();
         self.queues.track().set_number(number);
@@ -125,7 +125,7 @@ mod tests {
                 ..Cqe64::new_zeroed()
             };
             let slot = usize::from(position) % 4 * 128;
-            // What the first half says does not matter: there the device may put data.
+            // The first half does not matter: the device may put data there.
             assert!(memory.write(slot, &[0xff; 64]));
             assert!(memory.write(slot + 64, cqe.as_bytes()));
             let mut batch = Completion::batch::<4>();
@@ -143,7 +143,7 @@ mod tests {
         let cq_memory = plan.memory().clone();
         assert!(!plan.payload().0.is_empty());
         let mut queue = plan.open();
-        // Two queues that ask for the same index: the second is given another.
+        // Two queues request the same index: the second gets another one.
         let mut indices = [5, 5, 6].into_iter();
         let mut make = |depth, segments| {
             let mut plan =
@@ -180,7 +180,7 @@ mod tests {
         let mut batch = Completion::batch::<2>();
         assert_eq!(poll(&mut queue, &mut batch), 1);
         assert_eq!((batch[0].wr_id, batch[0].qp_num, two.free()), (70, 0x200, 8));
-        // Emptied, it begins at the first place again.
+        // After all requests are done, the ring begins at the first place again.
         two.put(71, [PIECE].into_iter()).unwrap();
         two.reset();
         assert_eq!((counter(), two.free(), two.next_slot()), (0, 8, 0));

@@ -1,4 +1,4 @@
-//! A send ring while it is written.
+//! A send ring, borrowed to be written.
 
 use std::borrow::Borrow;
 
@@ -9,12 +9,12 @@ use super::sends::Sends;
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, Terms};
 
-/// What requests are, as numbers. The way of those that are addressed is one for messages to a queue pair that is known, too.
+/// The kinds of requests, as numbers. The code for addressed requests also handles messages to a fixed queue pair.
 pub(crate) const FRAMES: u8 = RequestKind::Frames as u8;
 pub(crate) const MESSAGES: u8 = RequestKind::Messages as u8;
 pub(crate) const ADDRESSED: u8 = RequestKind::Addressed as u8;
 
-/// The pieces by themselves.
+/// The pieces by value.
 #[inline(always)]
 fn by_value<P, B>(data: &Data<P, B>) -> Data<impl Iterator<Item = Sge> + Clone, B>
 where
@@ -27,7 +27,7 @@ where
     }
 }
 
-/// A send ring while it is written. Unless it `LOOKS` how far the device is, there is room only where it is known to be.
+/// A send ring, borrowed to be written. Unless it `LOOKS` at the device's position, only places that are known to be free count as free.
 #[derive(Debug)]
 pub(crate) struct Writing<'a, const LOOKS: bool, const KIND: u8>(pub(super) &'a mut Sends);
 
@@ -80,7 +80,7 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        // Whether the bytes stand in the request is seen by them.
+        // The pieces show whether the bytes are in the request.
         self.0.set_data::<KIND, _, _>(head.as_ref(), &by_value(data))
     }
 

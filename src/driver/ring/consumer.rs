@@ -1,7 +1,7 @@
 //! The side of a ring that empties slots.
 //!
 //! # Safety
-//! As in the page of [`super`]: a [`Filled`] is given out only for a slot that is this side's, and not kept beyond that.
+//! As in the page of [`super`]: a [`Filled`] is given out only for a slot that belongs to this side, and is not kept longer than that.
 
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Geometry, Ring};
 use crate::kernel::mapping::Mapping;
 
-/// A filled slot that waits to be emptied.
+/// A filled slot that is to be emptied.
 #[derive(Debug)]
 pub(crate) struct Filled<'a, W> {
     at: NonNull<u8>,
@@ -34,10 +34,10 @@ impl<W> Clone for Filled<'_, W> {
 impl<W> Copy for Filled<'_, W> {}
 
 impl<W> Filled<'_, W> {
-    /// What was filled into the slot at this place.
+    /// The contents of the slot at this address.
     ///
     /// # Safety
-    /// As long as this is used, the memory begins with a `W`, at a multiple of eight, that nobody writes.
+    /// As long as this is used, the memory begins with a `W`, at a multiple of eight, and nothing writes it.
     #[inline(always)]
     pub(super) unsafe fn at(at: NonNull<u8>) -> Self {
         Self { at, of: PhantomData }
@@ -54,14 +54,14 @@ impl<W: FromBytes> Filled<'_, W> {
         unsafe { self.at.byte_add(AT).cast::<F>().read() }
     }
 
-    /// Copies it to where it goes.
+    /// Copies the contents to `place`.
     #[inline(always)]
     pub(crate) fn copy_to(&self, place: &mut MaybeUninit<W>) {
         // SAFETY: as in `get`; and the place is not in the ring.
         unsafe { place.as_mut_ptr().copy_from_nonoverlapping(self.at.cast().as_ptr(), 1) }
     }
 
-    /// What it begins with.
+    /// The contents.
     #[inline(always)]
     pub(crate) fn get(&self) -> W {
         // SAFETY: a `W` at the start of the slot, aligned, of any bytes; the slot is ours (third point).
@@ -69,15 +69,15 @@ impl<W: FromBytes> Filled<'_, W> {
     }
 }
 
-/// The side of a ring that empties slots. How far it is stands in the ring alone, in the index that only this side writes: so a
-/// [`Window`] may go on where this stopped, and this where the window did.
+/// The side of a ring that empties slots. Its position is stored only in the ring, in the index that only this side writes. A [`Window`]
+/// can therefore continue where this stopped, and this where the window stopped.
 #[derive(Debug)]
 pub(crate) struct Consumer<W> {
     ring: Ring<W>,
 }
 
 impl<W> Consumer<W> {
-    /// Goes on where the ring stands; none if the ring makes no sense.
+    /// Continues at the position in the ring. `None` if the ring is malformed.
     pub(crate) fn open(map: Mapping) -> Option<Self> {
         Ring::new(map).map(|ring| Self { ring })
     }
@@ -92,27 +92,27 @@ impl<W> Consumer<W> {
         self.ring.consumer().load(Ordering::Relaxed) & self.ring.geometry.mask
     }
 
-    /// How many slots from that one on are filled.
+    /// Number of filled slots from that one on.
     #[inline(always)]
     fn filled_from(&self, index: u32) -> u32 {
         let producer = self.ring.producer().load(Ordering::Acquire);
         producer.wrapping_sub(index) & self.ring.geometry.mask
     }
 
-    /// Filled slots that wait to be emptied.
+    /// Number of filled slots.
     #[inline(always)]
     pub(crate) fn available(&self) -> u32 {
         self.filled_from(self.index())
     }
 
-    /// Gives every slot before that one back to the other side.
+    /// Gives every slot before this index back to the other side.
     #[inline(always)]
     fn release(&mut self, index: u32) {
         self.ring.consumer().store(index & self.ring.geometry.mask, Ordering::Release);
     }
 
-    /// Hands the next filled slots on, as many as there are `places`, and gives them back to the other side; says how many. Before
-    /// the first one is taken, `may_take` is asked: if not, nothing is, and that is told.
+    /// Passes the next filled slots to `each`, at most as many as there are `places`, gives them back to the other side, and returns
+    /// their number. `may_take` is called before the first one is taken: if it returns false, nothing is taken, and the result says so.
     #[inline(always)]
     pub(crate) fn take_if<T>(
         &mut self,
@@ -139,9 +139,10 @@ impl<W> Consumer<W> {
         Some(count)
     }
 
-    /// The same of one or two, as most polls find; none, and nothing has happened, if there are more, no place, or one that is not put.
+    /// The same for one or two slots, which most polls find. `None`, with nothing done, if there are more, if there is no place, or if
+    /// one is not put.
     ///
-    /// Without a loop, for which everything would be put into registers that have to be kept for the caller.
+    /// There is no loop, because its variables would need registers that have to be saved for the caller.
     #[cfg(any(feature = "raw", test))]
     #[inline(always)]
     pub(crate) fn take_few_if<T>(
@@ -176,8 +177,8 @@ impl<W> Consumer<W> {
         None
     }
 
-    /// Hands the next filled slot on and gives it back to the other side; says whether there was one. None if it may not be taken, or
-    /// is not put: nothing has happened then.
+    /// Passes the next filled slot to `put`, gives it back to the other side, and returns whether there was one. `None`, with nothing
+    /// done, if it may not be taken or is not put.
     #[inline(always)]
     pub(crate) fn take_one(
         &mut self,
@@ -200,7 +201,7 @@ impl<W> Consumer<W> {
         Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }
     }
 
-    /// The same by an index that is masked, which nothing is left to be done to.
+    /// The same for an index that is already masked.
     #[cfg(any(feature = "raw", test))]
     #[inline(always)]
     fn at_masked(&self, index: u32) -> Filled<'_, W> {
@@ -210,7 +211,7 @@ impl<W> Consumer<W> {
         Filled { at, of: PhantomData }
     }
 
-    /// What shows filled slots one after the other.
+    /// A window, which shows filled slots one after the other.
     #[cfg(any(feature = "raw", test))]
     pub(crate) fn window(&self) -> Opening<W> {
         let Ring { map, slots, producer, consumer, geometry, size, bits, .. } = &self.ring;
@@ -230,8 +231,8 @@ impl<W> Consumer<W> {
         })
     }
 
-    /// Empties the filled slots that are not to be kept; the others stay in their order. They move towards the newest, since
-    /// the other side fills what is behind it.
+    /// Empties the filled slots for which `keep` is false. The others keep their order. They move towards the newest slot, because the
+    /// other side fills what is behind it.
     pub(crate) fn retain(&mut self, keep: impl Fn(&W) -> bool)
     where
         W: FromBytes + IntoBytes,
@@ -251,7 +252,7 @@ impl<W> Consumer<W> {
     }
 }
 
-/// Gives slots back, also when who is handed one panics: none is handed on twice.
+/// Gives slots back, also if the code that receives one panics: no slot is passed on twice.
 struct Done<'a, W> {
     consumer: &'a mut Consumer<W>,
     index: u32,
@@ -264,7 +265,7 @@ impl<W> Drop for Done<'_, W> {
     }
 }
 
-/// What a window is at when it is at no slot.
+/// The slot of a window that is at no slot.
 #[cfg(any(feature = "raw", test))]
 #[derive(Debug)]
 #[repr(align(64))]
@@ -284,14 +285,14 @@ fn nothing<W>() -> NonNull<W> {
 #[cfg(any(feature = "raw", test))]
 static EMPTY: AtomicU32 = AtomicU32::new(0);
 
-/// Goes through filled slots one by one, each of which is read where it lies, and gives them back at the end and when it looks for more.
+/// Goes through filled slots one by one. Each is read in the ring. They are given back at the end, and when the window looks for more.
 ///
-/// It is given a word each time, of which the slots that it shows are a part: where that is zero there is no slot.
+/// Each call gets a word that is combined with the slots it shows: if the word is zero, there are none.
 ///
 /// # Safety
-/// - `at` is [`NOTHING`], or a slot that was filled when [`Window::begin`] or [`Window::next`] looked, and is not given back: by
-///   the promise of who called [`Opening::open`] nobody else does, and [`Window::end`] takes it away first.
-/// - `slots`, `last`, `mask` and `size` are a ring's and its mapping is kept; or there is one slot, of the size zero, which is
+/// - `at` is [`NOTHING`], or a slot that was filled when [`Window::begin`] or [`Window::next`] looked, and is not given back: by the
+///   promise of the caller of [`Opening::open`] nothing else gives it back, and [`Window::end`] resets `at` first.
+/// - `slots`, `last`, `mask` and `size` are those of a ring whose mapping is kept; or there is one slot, of size zero, which is
 ///   [`NOTHING`].
 #[cfg(any(feature = "raw", test))]
 #[derive(Debug)]
@@ -304,18 +305,18 @@ pub(crate) struct Window<W> {
     consumer: NonNull<AtomicU32>,
     size: usize,
     mask: u32,
-    /// The index behind the slot that it is at, not masked; and how many slots are known to be filled, with that: none if it is at
-    /// nothing.
+    /// The index behind the current slot, not masked; and the number of slots that are known to be filled, including it: zero if there is
+    /// no current slot.
     next: u32,
     left: u32,
     at: NonNull<W>,
 }
 
-// SAFETY: as of `Ring`, and what it is at may be read from any thread.
+// SAFETY: as for `Ring`, and the current slot may be read from any thread.
 #[cfg(any(feature = "raw", test))]
 unsafe impl<W> Send for Window<W> {}
 
-/// One of a ring that is always empty.
+/// The window of a ring that is always empty.
 #[cfg(any(feature = "raw", test))]
 impl<W> Default for Window<W> {
     fn default() -> Self {
@@ -325,7 +326,7 @@ impl<W> Default for Window<W> {
     }
 }
 
-/// A window that nobody has promised anything for.
+/// A window for which nothing has been promised yet.
 #[cfg(any(feature = "raw", test))]
 #[derive(Debug)]
 pub(crate) struct Opening<W>(Window<W>);
@@ -335,12 +336,12 @@ impl<W> Opening<W> {
     /// Opens it.
     ///
     /// # Safety
-    /// From a [`Window::begin`] that was true to the [`Window::end`] after it, nobody else empties slots of the ring.
+    /// From a [`Window::begin`] that returned true to the [`Window::end`] after it, nothing else empties slots of the ring.
     pub(crate) unsafe fn open(self) -> Window<W> {
         self.0
     }
 
-    /// The same for tests of rings that nobody else empties.
+    /// The same for tests, in which nothing else empties the ring.
     #[cfg(test)]
     pub(super) fn opened(self) -> Window<W> {
         self.0
@@ -349,7 +350,7 @@ impl<W> Opening<W> {
 
 #[cfg(any(feature = "raw", test))]
 impl<W: FromBytes> Window<W> {
-    /// Comes to the first filled slot, if there is one.
+    /// Moves to the first filled slot, if there is one.
     #[inline(always)]
     pub(crate) fn begin(&mut self, word: impl Fn() -> u32) -> bool {
         // SAFETY: in the mapping that is kept, or static; only ever atomics (`ring.rs`).
@@ -366,10 +367,10 @@ impl<W: FromBytes> Window<W> {
         true
     }
 
-    /// Comes to the next one of those that were filled when it was looked.
+    /// Moves to the next of the slots that were filled when the window last looked.
     #[inline(always)]
     pub(crate) fn next(&mut self, word: u32) -> bool {
-        // Below the number of slots, so that it has a sign.
+        // Less than the number of slots, so that it can be signed.
         let left = (self.left & word) as i32 - 1;
         if left <= 0 {
             return false;
@@ -385,8 +386,8 @@ impl<W: FromBytes> Window<W> {
         true
     }
 
-    /// Looks whether more are filled, if it is at one, and gives back those that it has passed: who goes on for longer than the ring
-    /// is long, since the other side fills as fast, would have it full.
+    /// If the window is at a slot, looks for more filled slots, and gives back those that it has passed. Otherwise the ring would become
+    /// full when a program reads more slots than the ring has, while the other side fills as fast.
     pub(crate) fn look(&mut self) {
         if self.left > 0 {
             // SAFETY: as in `begin`.
@@ -396,7 +397,7 @@ impl<W: FromBytes> Window<W> {
         }
     }
 
-    /// Gives back what it is at and has passed; false if it is at nothing.
+    /// Gives back the current slot and those before it. False if there is no current slot.
     #[inline(always)]
     pub(crate) fn end(&mut self, word: u32) -> bool {
         if self.left & word == 0 {
@@ -410,7 +411,7 @@ impl<W: FromBytes> Window<W> {
         true
     }
 
-    /// The field at byte `AT` of what it is at; zeros if it is at nothing.
+    /// The field at byte `AT` of the current slot; zeros if there is none.
     #[inline(always)]
     pub(crate) fn field<const AT: usize, F: FromBytes>(&self) -> F {
         const { assert!(AT + size_of::<F>() <= size_of::<W>() && AT.is_multiple_of(align_of::<F>())) }

@@ -1,18 +1,20 @@
-//! Slots in memory that this process shares with the kernel, each of which changes hands by a flag in it (siw).
+//! Slots in memory that this process shares with the kernel. A flag in each slot says which side owns it (siw).
 //!
-//! A send or a receive is the kernel's while its flag is set, and a completion is this side's. Whoever fills a slot stores the word with the
-//! flag last (release), and the other side looks at it first (acquire).
+//! A send or a receive belongs to the kernel while its flag is set; a completion belongs to this side while its flag is set. The side
+//! that fills a slot stores the word with the flag last (release), and the other side loads it first (acquire).
 //!
 //! # Safety
-//! - Where the slots are and how many was checked once, when [`Flagged`] was made (`memory`): all of them are inside the mapping, which lives as long
-//!   as it does, and at multiples of eight. Their number is a power of two, so that any number of a request is masked to a slot.
-//! - A slot has room for a `W` at its start, whose word with the flag is at [`FLAG`].
-//! - That word is only ever accessed as an atomic of 32 bits while the slot may be the other side's. The rest is accessed by plain loads and
-//!   stores, through pointers, while the slot is this side's: a [`Free`] is given out only for one whose flag, loaded with acquire, is not
-//!   set, and a [`Taken`] only for one whose flag is. Both borrow the slots, and are taken by what hands the slot over.
-//! - In this process nobody else reaches the memory. Tests do, which play the kernel: by atomics, on the same thread.
-//! - The kernel is outside of this process. One that broke the rule would be a race of values there, whose bytes are numbers of any value
-//!   here.
+//! - The place and the number of the slots were checked once, when [`Flagged`] was created (`memory`): all of them are inside the
+//!   mapping, which lives as long as it does, and at multiples of eight. Their number is a power of two, so every request number is
+//!   masked to a slot.
+//! - A slot has room for a `W` at its start. The word with the flag is at [`FLAG`] in it.
+//! - That word is only ever accessed as an atomic of 32 bits while the slot may belong to the other side. The rest is accessed by plain
+//!   loads and stores, through pointers, while the slot belongs to this side: a [`Free`] is given out only for a slot whose flag, loaded
+//!   with acquire, is not set, and a [`Taken`] only for one whose flag is. Both borrow the slots, and are consumed by the function that
+//!   gives the slot to the other side.
+//! - Nothing else in this process accesses the memory, except tests that act as the kernel: by atomics, on the same thread.
+//! - The kernel is outside of this process. If it broke the rule, that would be a race of values there, whose bytes are numbers of any
+//!   value here.
 
 #![allow(unsafe_code)]
 
@@ -25,12 +27,12 @@ use super::producer::Slot;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Where in a slot the word with the flag is.
+/// The offset of the word with the flag in a slot.
 pub(crate) const FLAG: usize = 8;
-/// The flag in it: the lowest bit of its first byte.
+/// The flag: the lowest bit of the first byte of that word.
 pub(crate) const IS_SET: u32 = u32::from_ne_bytes([1, 0, 0, 0]);
 
-/// More slots than this no queue has: a power of two beyond what any kernel makes.
+/// No queue has more slots: a power of two beyond what any kernel creates.
 const MOST: u32 = 1 << 24;
 
 /// An array of slots of `SIZE` bytes each, which begin with a `W`.
@@ -49,10 +51,12 @@ unsafe impl<W, const SIZE: usize> Send for Flagged<W, SIZE> {}
 unsafe impl<W, const SIZE: usize> Sync for Flagged<W, SIZE> {}
 
 impl<W, const SIZE: usize> Flagged<W, SIZE> {
-    /// So many slots at the begin of memory that is asked for by its size: theirs, and so many bytes `behind` them.
+    /// The first `count` slots of memory that `map` creates for a given size: the size of the slots, and of the `behind` bytes after
+    /// them.
     ///
     /// # Errors
-    /// That of who is asked; [`Malformed`](crate::ErrorKind::Malformed) if there can be no such queue, or the slots are not inside.
+    /// That of `map`; [`Malformed`](crate::ErrorKind::Malformed) if no queue can have this number, or if the slots are not inside the
+    /// memory.
     pub(crate) fn new(
         op: &'static str,
         count: u32,
@@ -65,48 +69,48 @@ impl<W, const SIZE: usize> Flagged<W, SIZE> {
         Ok(Self { map, slots, mask: count - 1, of: PhantomData })
     }
 
-    /// The memory that they are in.
+    /// The memory that contains them.
     pub(crate) fn map(&self) -> &Mapping {
         &self.map
     }
 
-    /// Their number.
+    /// Number of slots.
     #[inline(always)]
     pub(crate) fn count(&self) -> u32 {
         self.mask + 1
     }
 
-    /// Their size together.
+    /// Size of all slots in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.count() as usize * SIZE
     }
 
-    /// Their number, less one.
+    /// Number of slots, minus one.
     #[inline(always)]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// The slots while they are filled, one behind the other.
+    /// Borrows the slots to fill several of them.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_, W, SIZE> {
         Writing { slots: self.slots, mask: self.mask, of: PhantomData }
     }
 
-    /// The slots while they are emptied.
+    /// Borrows the slots to empty several of them.
     #[inline(always)]
     pub(crate) fn reading(&mut self) -> Reading<'_, W, SIZE> {
         Reading { slots: self.slots, mask: self.mask, of: PhantomData }
     }
 
-    /// Loads a word with a flag. What was written before that is read after it.
+    /// Loads a word with a flag. What the other side wrote before it is read after it.
     #[inline(always)]
     pub(crate) fn load(&self, number: u32) -> u32 {
         // SAFETY: a slot of these, whose mask it is, and whose mapping is kept (`word`).
         unsafe { word(place::<SIZE>(self.slots, self.mask, number)) }.load(Ordering::Acquire)
     }
 
-    /// Stores a word with a flag. What was written before is seen before it.
+    /// Stores a word with a flag. The other side sees what was written before.
     #[inline(always)]
     pub(crate) fn store(&mut self, number: u32, value: u32) {
         // SAFETY: as in `load`.
@@ -114,7 +118,8 @@ impl<W, const SIZE: usize> Flagged<W, SIZE> {
     }
 }
 
-/// The memory, and where its slots begin: they are inside, the first is at a multiple of eight, and their number is a power of two.
+/// The memory, and the beginning of its slots, which are inside. The first slot is at a multiple of eight, and their number is a power of
+/// two.
 #[inline(never)]
 fn memory(
     op: &'static str,
@@ -133,7 +138,7 @@ fn memory(
     Ok((map, slots.ok_or_else(nonsense)?))
 }
 
-/// Where the slot of the request with this number is.
+/// The address of the slot for the request with this number.
 ///
 /// # Safety
 /// These are the slots and the mask of a [`Flagged`] with slots of this size.
@@ -149,13 +154,13 @@ unsafe fn place<const SIZE: usize>(slots: NonNull<u8>, mask: u32, number: u32) -
 /// This is a slot of a [`Flagged`], whose mapping is kept for as long as the word is used.
 #[inline(always)]
 unsafe fn word<'a>(slot: NonNull<u8>) -> &'a AtomicU32 {
-    // SAFETY: inside a slot, and aligned, since slots are at multiples of eight (first two points). Nobody accesses it otherwise but
-    // whoever has the slot (third point), and nobody has while this is used.
+    // SAFETY: inside a slot, and aligned, since slots are at multiples of eight (first two points). Only the owner of the slot accesses
+    // it otherwise (third point), and none does while this is used.
     unsafe { AtomicU32::from_ptr(slot.add(FLAG).cast().as_ptr()) }
 }
 
-/// Slots that are borrowed, with what there is to know of them at hand: a compiler keeps that in registers, where it would have to look it
-/// up again after each store.
+/// Borrowed slots, with a copy of their place and number: a compiler keeps these in registers, and would otherwise load them again after
+/// each store.
 #[derive(Debug)]
 pub(crate) struct Writing<'a, W, const SIZE: usize> {
     slots: NonNull<u8>,
@@ -164,13 +169,13 @@ pub(crate) struct Writing<'a, W, const SIZE: usize> {
 }
 
 impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
-    /// Their number, less one.
+    /// Number of slots, minus one.
     #[inline(always)]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
 
-    /// The slot of the request with this number, to be filled, if it is this side's: its flag is not set.
+    /// The slot for the request with this number, to be filled, if it belongs to this side: its flag is not set.
     #[inline(always)]
     pub(crate) fn free(&mut self, number: u32) -> Option<Free<'_, W, SIZE>> {
         // SAFETY: what the borrowed slots have.
@@ -182,14 +187,15 @@ impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
 }
 
 impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
-    /// Takes the flag of a slot away, of which the caller knows that the other side does not look there; gives the word that it had.
+    /// Clears the flag of a slot. The caller knows that the other side does not read it at that moment. Returns the previous value of the
+    /// word.
     pub(crate) fn take_back(&mut self, number: u32) -> u32 {
         // SAFETY: what the borrowed slots have, and one of them.
         unsafe { word(place::<SIZE>(self.slots, self.mask, number)) }.swap(0, Ordering::AcqRel)
     }
 }
 
-/// A slot that is this side's, to be filled.
+/// A slot that belongs to this side and is to be filled.
 #[derive(Debug)]
 pub(crate) struct Free<'a, W, const SIZE: usize> {
     at: NonNull<u8>,
@@ -197,14 +203,14 @@ pub(crate) struct Free<'a, W, const SIZE: usize> {
 }
 
 impl<W, const SIZE: usize> Free<'_, W, SIZE> {
-    /// What is filled. Its word with the flag is not looked at before it is handed over.
+    /// The slot to be filled. The other side does not read its word with the flag before [`Free::end`].
     #[inline(always)]
     pub(crate) fn slot(&mut self) -> Slot<'_, W> {
         // SAFETY: a slot of this size that is ours (third point), and borrowed; behind its `W` is the rest of it.
         unsafe { Slot::at(self.at, SIZE - size_of::<W>()) }
     }
 
-    /// Stores its word, with the flag or without. What was written before is seen before it.
+    /// Stores the word, with or without the flag. The other side sees what was written before.
     #[inline(always)]
     pub(crate) fn end(self, value: u32) {
         // SAFETY: a slot, whose slots are borrowed.
@@ -212,7 +218,7 @@ impl<W, const SIZE: usize> Free<'_, W, SIZE> {
     }
 }
 
-/// The same of slots that are emptied.
+/// The same for slots that are emptied.
 #[derive(Debug)]
 pub(crate) struct Reading<'a, W, const SIZE: usize> {
     slots: NonNull<u8>,
@@ -221,7 +227,7 @@ pub(crate) struct Reading<'a, W, const SIZE: usize> {
 }
 
 impl<W, const SIZE: usize> Reading<'_, W, SIZE> {
-    /// The slot with this number, if it is this side's: its flag is set.
+    /// The slot with this number, if it belongs to this side: its flag is set.
     #[inline(always)]
     pub(crate) fn taken(&mut self, number: u32) -> Option<Taken<'_, W>> {
         // SAFETY: what the borrowed slots have.
@@ -232,7 +238,7 @@ impl<W, const SIZE: usize> Reading<'_, W, SIZE> {
     }
 }
 
-/// A slot that is this side's, to be emptied.
+/// A slot that belongs to this side and is to be emptied.
 #[derive(Debug)]
 pub(crate) struct Taken<'a, W> {
     at: NonNull<u8>,
@@ -247,14 +253,14 @@ impl<W> Taken<'_, W> {
         self.word
     }
 
-    /// What was filled into it.
+    /// Its contents.
     #[inline(always)]
     pub(crate) fn filled(&self) -> Filled<'_, W> {
         // SAFETY: a slot, which begins with a `W` and is ours (second and third point) until it is given back, for which this is taken.
         unsafe { Filled::at(self.at) }
     }
 
-    /// Gives it back: its word is zero. What was read before is not read after it.
+    /// Gives the slot back: its word becomes zero. What was read before is not read after it.
     #[inline(always)]
     pub(crate) fn give_back(self) {
         // SAFETY: a slot, whose slots are borrowed.
@@ -314,7 +320,7 @@ mod tests {
         }
         let mut bytes = vec![0_u64; 64];
         let base = NonNull::new(bytes.as_mut_ptr().cast::<u8>()).unwrap();
-        // SAFETY: alive until the end of this function, and nobody else's.
+        // SAFETY: alive until the end of this function, and used by nothing else.
         let map = |at: usize, len| unsafe { Mapping::from_raw(base.add(at), len) };
         let fits = |at, len, behind| {
             let asked = Cell::new(0);

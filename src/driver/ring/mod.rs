@@ -1,26 +1,24 @@
 //! Rings in memory that this process shares with the kernel (rxe) or with the soft device: this process's side.
 //!
-//! A ring has one producer and one consumer. Each side owns one index and only reads the other's:
-//! the producer fills slots and then stores its index with release; the consumer loads that index with
-//! acquire, so it sees the slots filled, and stores its own index with release when it is done with
-//! them; the producer's acquire load of that index makes the slots its own again. Indices are kept
-//! masked, and one slot is never used, so that full and empty differ.
+//! A ring has one producer and one consumer. Each side owns one index and only reads the other's. The producer fills slots and then
+//! stores its index with release. The consumer loads that index with acquire, so it sees the filled slots, and stores its own index with
+//! release when it has finished with them. The producer loads that index with acquire, and then owns the slots again. Indices are stored
+//! masked, and one slot is never used, so that a full ring differs from an empty one.
 //!
 //! Layout: `struct rxe_queue_buf`, include/uapi/rdma/rdma_user_rxe.h; order of accesses: rxe_queue.h,
 //! Linux 6.1.
 //!
 //! # Safety
-//! - Where slots are, how many and how large was checked once, when the ring was opened ([`Geometry::of`], [`Ring::new`]): all of
-//!   them are inside the mapping, which lives as long as the ring has it, and at multiples of eight. What the header says later is
-//!   never looked at again.
-//! - A slot has room for a `W` at its start. What is written or read behind that is checked against the size of a slot.
+//! - The place, number and size of the slots were checked once, when the ring was opened ([`Geometry::of`], [`Ring::new`]): all of them
+//!   are inside the mapping, which lives as long as the ring does, and at multiples of eight. The header is never read again for this.
+//! - A slot has room for a `W` at its start. Accesses behind it are checked against the size of a slot.
 //! - A slot belongs to one side at a time, so it is accessed by plain loads and stores, through pointers; there is no
 //!   reference to it. A [`Slot`] is given out only for a slot that the consumer's index, loaded with acquire, has freed and that
 //!   is not published; a [`Filled`] only for one that the producer's index, loaded with acquire, has shown and that is not
 //!   released. Both borrow the ring, which is needed to publish or release.
-//! - That the other side keeps to the same rule is part of the contract of [`Transport`](crate::kernel::transport::Transport): the kernel's
-//!   driver does (rxe_queue.h), and the soft device does (`soft/ring.rs`), which is what Miri looks at in the tests here. A device
-//!   that broke it would be a race of values outside of this process, whose bytes are numbers of any value here.
+//! - The other side has to keep to the same rule, which is part of the contract of [`Transport`](crate::kernel::transport::Transport):
+//!   the kernel's driver does (rxe_queue.h), and the soft device does (`soft/ring.rs`), which Miri checks in the tests here. A device
+//!   that broke it would cause a race of values outside of this process, whose bytes are numbers of any value here.
 //! - The two indices are accessed as atomics of 32 bits by both sides, always.
 
 #![allow(unsafe_code)]
@@ -53,7 +51,7 @@ pub(crate) const PRODUCER_INDEX: usize = 128;
 pub(crate) const CONSUMER_INDEX: usize = 256;
 const SLOTS: usize = 384;
 
-/// Number and size of slots, checked once against the mapping and then kept out of its reach.
+/// Number and size of slots, checked once against the mapping and then kept where the other side cannot change them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     mask: u32,
@@ -61,12 +59,12 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// What the header in `map` says, if the mapping is large enough for it.
+    /// The values in the header of `map`; `None` if the mapping is too small for them.
     pub(crate) fn of(map: &Mapping) -> Option<Self> {
         let mask = map.load(INDEX_MASK, Ordering::Relaxed);
         let log2_size = map.load(LOG2_ELEM_SIZE, Ordering::Relaxed);
         let geometry = Self { mask, log2_size };
-        // A ring of one slot has room for nothing.
+        // A ring of one slot cannot hold anything.
         let is_mask = mask.checked_add(1)?.is_power_of_two();
         (is_mask && log2_size < 16 && geometry.bytes()? <= map.len()).then_some(geometry)
     }
@@ -93,7 +91,7 @@ impl Geometry {
         self.mask as usize + 1
     }
 
-    /// How many elements the ring can hold: one slot is never used. Also the bits of an index.
+    /// Number of elements that the ring can hold: one slot is never used. The same number is the mask of an index.
     #[inline]
     pub(crate) fn capacity(self) -> u32 {
         self.mask
@@ -105,16 +103,16 @@ impl Geometry {
         1 << self.log2_size
     }
 
-    /// Where in the mapping `offset` bytes into slot `index` are.
+    /// The offset in the mapping of byte `offset` of slot `index`.
     #[cfg(feature = "soft")]
     pub(crate) fn place(self, index: u32, offset: usize) -> usize {
         SLOTS + (((index & self.mask) as usize) << self.log2_size) + offset
     }
 }
 
-/// A device that sees by itself neither rings nor what is put into them. Kernels do.
+/// A device that does not notice by itself what is put into a ring. Kernels do not need this.
 pub(crate) trait RingDevice: Debug + Send + Sync {
-    /// The producer has published.
+    /// The producer has published slots.
     fn look(&self);
 }
 
@@ -128,19 +126,19 @@ struct Ring<W> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     geometry: Geometry,
-    /// Bytes of a slot, and the bits that the place of a slot has, counted from the first.
+    /// Size of a slot in bytes, and the mask of the places of slots, counted from the first.
     size: usize,
     bits: usize,
     of: PhantomData<fn(W)>,
 }
 
-// SAFETY: the pointers are into the mapping, which may be used by any thread; slots are reached by `&mut` alone.
+// SAFETY: the pointers are into the mapping, which may be used by any thread; slots are accessed only through `&mut`.
 unsafe impl<W> Send for Ring<W> {}
-// SAFETY: as above; by a shared reference only the indices are reached, which are atomics.
+// SAFETY: as above; through a shared reference only the indices are accessed, which are atomics.
 unsafe impl<W> Sync for Ring<W> {}
 
 impl<W> Ring<W> {
-    /// The ring in `map`; none if its header does not fit the mapping, or a `W` not a slot.
+    /// The ring in `map`; `None` if its header does not fit the mapping, or a `W` does not fit into a slot.
     fn new(map: Mapping) -> Option<Self> {
         const { assert!(align_of::<W>() <= 8) }
         let geometry = Geometry::of(&map)?;
@@ -167,13 +165,13 @@ impl<W> Ring<W> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// The place of a slot, by its index.
+    /// The place of a slot, from its index.
     #[inline(always)]
     fn place(&self, index: u32) -> usize {
         ((index as usize) << self.geometry.log2_size) & self.bits
     }
 
-    /// The slot at a place.
+    /// The slot at this place.
     #[inline(always)]
     fn slot(&self, place: usize) -> NonNull<u8> {
         // SAFETY: places of slots are multiples of their size, below that of all of them, which is a power of two (first point).
@@ -181,15 +179,15 @@ impl<W> Ring<W> {
     }
 }
 
-/// Copies bytes into a slot. A few, as most inline messages are, without a call, around which a loop over requests would have to
-/// put everything into memory.
+/// Copies bytes into a slot. Up to 32 bytes, which most inline messages have, are copied without a call; a loop over requests would have
+/// to save its variables in memory around a call.
 ///
 /// # Safety
-/// There is room for them at `to`, which is this side's to write, and not where they are.
+/// There is room for them at `to`, which belongs to this side to write, and does not overlap them.
 #[inline(always)]
 unsafe fn copy(to: NonNull<u8>, bytes: &[u8]) {
     let (from, len) = (NonNull::from(bytes).cast::<u8>(), bytes.len());
-    // SAFETY: `N` bytes at `at` are below `len`, as each caller has seen.
+    // SAFETY: `N` bytes at `at` are below `len`, as each caller has checked.
     let words =
         |at: usize| unsafe { to.add(at).cast::<[u8; 16]>().write(from.add(at).cast::<[u8; 16]>().read()) };
     match len {

@@ -1,7 +1,8 @@
 //! The side of a ring that fills slots.
 //!
 //! # Safety
-//! As in the page of [`super`]: a [`Slot`] is given out only for a slot that is this side's, and borrows the ring until it is filled.
+//! As in the page of [`super`]: a [`Slot`] is given out only for a slot that belongs to this side, and borrows the ring until it is
+//! filled.
 
 #![allow(unsafe_code)]
 
@@ -18,28 +19,28 @@ use crate::kernel::mapping::Mapping;
 #[derive(Debug)]
 pub(crate) struct Slot<'a, W> {
     at: NonNull<u8>,
-    /// Bytes behind the `W`.
+    /// Size in bytes of the memory behind the `W`.
     room: usize,
     of: PhantomData<&'a mut W>,
 }
 
 impl<W> Slot<'_, W> {
-    /// The slot at this place, with so many bytes behind its `W`.
+    /// The slot at this address, with `room` bytes behind its `W`.
     ///
     /// # Safety
-    /// As long as this is used, the memory is a slot of that size at a multiple of eight, of which only whoever has this may write.
+    /// As long as this is used, the memory is a slot of that size at a multiple of eight, which only the holder of this writes.
     #[inline(always)]
     pub(super) unsafe fn at(at: NonNull<u8>, room: usize) -> Self {
         Self { at, room, of: PhantomData }
     }
 
-    /// The same slot, to be handed on: what is handed on by value stays out of memory here.
+    /// The same slot, to be passed on: a value that is passed by value is not stored in memory here.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Slot<'_, W> {
         Slot { at: self.at, room: self.room, of: PhantomData }
     }
 
-    /// Writes `value` over the field of `W` that begins at byte `AT`, and as many behind it as `value` is long.
+    /// Writes `value` over the field of `W` that begins at byte `AT`, and over the following fields if `value` is longer.
     #[inline(always)]
     pub(crate) fn put<const AT: usize, T: IntoBytes + Immutable>(&mut self, value: T) {
         const {
@@ -50,7 +51,7 @@ impl<W> Slot<'_, W> {
         unsafe { self.at.add(AT).cast::<T>().write(value) }
     }
 
-    /// Copies an item behind `W`, as the one with this index; false if it leaves the slot.
+    /// Copies an item behind `W`, as the one with this index. False if it does not fit into the slot.
     #[inline(always)]
     #[must_use]
     pub(crate) fn put_item<T: IntoBytes + Immutable>(&mut self, index: usize, item: &T) -> bool {
@@ -69,7 +70,7 @@ impl<W> Slot<'_, W> {
         true
     }
 
-    /// Writes bytes behind `W`, `at` bytes on; false if they leave the slot.
+    /// Writes bytes behind `W`, from byte `at` on. False if they do not fit into the slot.
     #[inline(always)]
     #[must_use]
     pub(crate) fn put_bytes(&mut self, at: usize, bytes: &[u8]) -> bool {
@@ -89,19 +90,20 @@ impl<W> Slot<'_, W> {
 #[derive(Debug)]
 pub(crate) struct Producer<W> {
     ring: Ring<W>,
-    /// Index of the next slot, ahead of the shared index by what is not yet published. Always masked, as the next two.
+    /// Index of the next slot. It is ahead of the shared index by the slots that are not yet published. Always masked, as the next two
+    /// are.
     next: u32,
-    /// What the shared index says, and what it said before that.
+    /// The value of the shared index, and its value before that.
     published: u32,
     before: u32,
-    /// Slots from `next` on that are known to be free.
+    /// Number of slots from `next` on that are known to be free.
     free: u32,
-    /// Bytes of a slot behind its `W`.
+    /// Size in bytes of the part of a slot behind its `W`.
     room: usize,
 }
 
 impl<W> Producer<W> {
-    /// Goes on where the ring stands; none if the ring makes no sense.
+    /// Continues at the position in the ring. `None` if the ring is malformed.
     pub(crate) fn open(map: Mapping) -> Option<Self> {
         let ring = Ring::new(map)?;
         let next = ring.producer().load(Ordering::Relaxed) & ring.geometry.mask;
@@ -119,7 +121,7 @@ impl<W> Producer<W> {
         self.next
     }
 
-    /// Slots that can be filled now.
+    /// Number of slots that can be filled now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
         self.free_from(self.next)
@@ -150,34 +152,35 @@ impl<W> Producer<W> {
         Batch { slots, mask, size, next: self.next, free: self.free, room: self.room, of: self }
     }
 
-    /// The way to one slot that keeps nothing at hand. Unless it `LOOKS` how far the other side is, only what is known to be free is.
+    /// Access to one slot, without copies of the ring's fields. Unless it `LOOKS` at the other side's position, only slots that are known
+    /// to be free count as free.
     #[inline(always)]
     pub(crate) fn one<const LOOKS: bool>(&mut self) -> One<'_, W, LOOKS> {
         One(self)
     }
 
-    /// Whether slots were filled that the other side has not seen.
+    /// Whether there are filled slots that are not published.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
         self.next != self.published
     }
 
-    /// Goes back to what the other side has seen: slots filled since are forgotten.
+    /// Discards the slots that were filled and not published.
     #[inline]
     pub(crate) fn rewind(&mut self) {
         self.next = self.published;
-        // It is looked at again.
+        // It is determined again.
         self.free = 0;
     }
 
-    /// Takes back what was published last: the other side has refused to look at it.
+    /// Takes back what was published last: the other side has refused to read it.
     pub(crate) fn retract(&mut self) {
         self.next = self.before;
         self.publish();
         self.free = 0;
     }
 
-    /// Shows the other side every slot filled so far.
+    /// Shows the other side every slot that was filled.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         (self.before, self.published) = (self.published, self.next);
@@ -185,19 +188,19 @@ impl<W> Producer<W> {
     }
 }
 
-/// Where slots are taken from, one behind the other.
+/// A source of slots, one after the other.
 pub(crate) trait Slots<W> {
     /// Index of the slot that is filled next.
     fn next_slot(&self) -> u32;
 
-    /// The next slot, to be filled now; none when the ring is full. It counts as filled when [`Slots::filled`] says so, and not when
-    /// that stopped halfway. The other side sees it after [`Producer::publish`].
+    /// The next slot, to be filled now; `None` if the ring is full. It counts as filled only after [`Slots::filled`], so a write that
+    /// stops halfway has no effect. The other side sees it after [`Producer::publish`].
     fn next(&mut self) -> Option<Slot<'_, W>>;
 
-    /// The slot that [`Slots::next`] gave is filled.
+    /// The slot that [`Slots::next`] returned is filled.
     fn filled(&mut self);
 
-    /// The same, with these bytes behind its `W` as the last of it. False, and it is not filled, if they leave the slot.
+    /// The same, and copies these bytes behind its `W` last. False, and the slot does not count as filled, if they do not fit.
     #[must_use]
     fn filled_with(&mut self, bytes: &[u8]) -> bool;
 
@@ -205,7 +208,7 @@ pub(crate) trait Slots<W> {
     fn last(&mut self) -> Option<Slot<'_, W>>;
 }
 
-/// A producer while one slot is filled.
+/// A producer that fills one slot.
 #[derive(Debug)]
 pub(crate) struct One<'a, W, const LOOKS: bool>(&'a mut Producer<W>);
 
@@ -245,7 +248,8 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
         if ring.free == 0 || bytes.len() > slot.room {
             return false;
         }
-        // Not published, so it is still ours; and what is copied last needs nothing kept over the call that copies.
+        // It is not published, so it still belongs to this side. The bytes are copied last, so nothing has to be saved during the call
+        // that copies them.
         self.filled();
         slot.put_bytes(0, bytes)
     }
@@ -258,8 +262,8 @@ impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
     }
 }
 
-/// A producer with what there is to know of its ring at hand: a compiler keeps that in registers, where it would have to look into the
-/// ring again after each store to a slot.
+/// A producer with copies of the ring's fields: a compiler keeps these in registers, and would otherwise load them again after each store
+/// to a slot.
 #[derive(Debug)]
 pub(crate) struct Batch<'a, W> {
     slots: NonNull<u8>,

@@ -6,7 +6,7 @@ fn ring(entries: u32) -> (Producer<u64>, Consumer<u64>) {
     (Producer::open(map.clone()).unwrap(), Consumer::open(map).unwrap())
 }
 
-/// Fills the next slot with a value; false when there is none.
+/// Fills the next slot with a value. False if there is none.
 fn fill(producer: &mut Producer<u64>, value: u64) -> bool {
     let mut batch = producer.batch();
     let is_free = batch.next().map(|mut slot| slot.put::<0, u64>(value)).is_some();
@@ -26,7 +26,7 @@ fn take(consumer: &mut Consumer<u64>) -> Vec<u64> {
 }
 
 fn window(consumer: &Consumer<u64>) -> Window<u64> {
-    // SAFETY: no test empties slots of a ring in two ways at once.
+    // SAFETY: no test empties slots of a ring in two ways at the same time.
     consumer.window().opened()
 }
 
@@ -45,10 +45,10 @@ fn slots_are_shown_one_by_one_and_given_back_together() {
         assert!(!window.begin(|| 0), "the way is closed");
         assert!(window.begin(|| u32::MAX) && value(&window) == 10 * round + 1);
         assert!(window.next(u32::MAX) && value(&window) == 10 * round + 2);
-        // The way is closed in the middle: nothing moves, and what it is at stays readable.
+        // The short path is closed in the middle: nothing moves, and the current slot can still be read.
         assert!(!window.next(0) && !window.end(0));
         assert_eq!((value(&window), producer.free()), (10 * round + 2, 2));
-        // What comes meanwhile is seen when it is looked.
+        // Slots that are filled meanwhile are seen by the next look.
         put(&mut producer, 10 * round + 6);
         assert!((3..=5).all(|at| window.next(u32::MAX) && value(&window) == 10 * round + at));
         assert!(!window.next(u32::MAX), "more was not known of");
@@ -60,7 +60,7 @@ fn slots_are_shown_one_by_one_and_given_back_together() {
         assert_eq!((value(&window), producer.free()), (10 * round + 6, 6));
         assert!(window.end(u32::MAX) && !window.end(u32::MAX) && !window.next(u32::MAX));
         assert_eq!((value(&window), producer.free()), (0, 7));
-        // Those that were not shown stay, and the consumer goes on there.
+        // Slots that were not shown stay, and the consumer continues there.
         (7..=9).for_each(|at| put(&mut producer, 10 * round + at));
         assert!(window.begin(|| u32::MAX) && window.end(u32::MAX));
         assert_eq!(take(&mut consumer), [8, 9].map(|at| 10 * round + at));
@@ -115,7 +115,7 @@ fn what_goes_in_comes_out_in_order_across_threads() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             for value in 0..count {
-                // In two steps, since a slot borrows the ring.
+                // In two steps, because a slot borrows the ring.
                 while producer.free() == 0 {
                     std::thread::yield_now();
                 }
@@ -165,7 +165,7 @@ fn a_header_that_changes_later_changes_nothing() {
         filled += 1;
     }
     drop(batch);
-    // The index of the other side is masked: it stands at the last slot, so two are free.
+    // The index of the other side is masked: it is at the last slot, so two are free.
     assert_eq!((filled, producer.geometry()), (2, geometry));
 }
 
@@ -214,7 +214,7 @@ fn a_full_ring_takes_no_more_and_a_rewound_one_forgets() {
     producer.rewind();
     assert_eq!(producer.free(), 3);
     assert!(fill(&mut producer, 1));
-    // One that is not filled to its end is no more than looked at.
+    // A slot that was not completely filled does not count as filled.
     assert!(producer.batch().next().is_some() && producer.one::<true>().next().is_some());
     producer.publish();
     assert_eq!((consumer.available(), producer.free(), producer.batch().last().is_none()), (1, 2, true));
@@ -236,7 +236,7 @@ fn a_slot_is_taken_unseen_only_where_one_is_known_to_be_free() {
     producer.publish();
     assert_eq!(take(&mut consumer), [0, 1, 2]);
     assert!(producer.one::<false>().next().is_none() && producer.one::<true>().next().is_some());
-    // That one has looked, for the others too.
+    // That one has looked, also for the others.
     assert!(producer.one::<false>().next().is_some());
 }
 
@@ -338,7 +338,7 @@ fn one_or_two_slots_are_taken_or_none() {
         *place < 100
     };
     let mut values = [0; 8];
-    // Over the end of the ring.
+    // Across the end of the ring.
     for round in 0..10 {
         assert_eq!(consumer.take_few_if(&mut values, || unreachable!(), is_plain), Some(0));
         (1..=3).for_each(|at| put(&mut producer, round + at));

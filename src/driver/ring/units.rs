@@ -1,19 +1,19 @@
-//! Memory of a queue that a device reads and writes itself, round and round, and words beside it by which the two sides tell each
-//! other how far they are.
+//! Memory of a queue that a device reads and writes itself, as a ring, and words beside it in which each side tells the other its
+//! position.
 //!
 //! # Safety
-//! - Where the memory is was checked once, when [`Units`] or a [`Word`] was made: inside the mapping, which lives as long as they do,
-//!   and at a multiple of `MOST`, or of four. Its size is a power of two, `MOST` at least. So an item whose size is a power of two, `MOST` at
-//!   most, is inside and aligned wherever a multiple of its size is masked to. It may be memory of the device's that combines writes: then
-//!   whole items are written to it, and nothing is read.
-//! - In this process nobody writes it but the holder of `&mut`, nor reads it but who has a reference: whoever makes [`Units`] has one
-//!   for each part of a mapping, and reaches that part in no other way. Tests do, which play the device: by atomics, on the same
-//!   thread, or on another that is waited for.
-//! - The device is outside of this process. A slot belongs to one side at a time: to this one until a counter or a doorbell was
-//!   stored (release) that hands it over, and again when the word with its owner was loaded (acquire). So plain loads and stores
-//!   do. A device that broke the rule would be a race of values outside of this process, whose bytes are numbers of any value
-//!   here; there is no reference to them.
-//! - A word with an owner is loaded as an atomic, and a [`Word`] only ever accessed as one.
+//! - The place of the memory was checked once, when [`Units`] or a [`Word`] was created: it is inside the mapping, which lives as long as
+//!   they do, and at a multiple of `MOST`, or of four for a word. Its size is a power of two, and at least `MOST`. An item whose size is
+//!   a power of two, and at most `MOST`, is therefore inside and aligned at every multiple of its size, after masking. It may be memory
+//!   of the device that combines writes: then only whole items are written to it, and nothing is read.
+//! - In this process only the holder of `&mut` writes it, and only the holder of a reference reads it: the creator of [`Units`] creates
+//!   one for each part of a mapping, and accesses that part in no other way. Tests do, where they act as the device: by atomics, on the
+//!   same thread, or on another thread that is waited for.
+//! - The device is outside of this process. A slot belongs to one side at a time: to this side until it stores a counter or a doorbell
+//!   (release) that gives the slot to the device, and again after it has loaded the word that names the owner (acquire). Plain loads and
+//!   stores are therefore sufficient. A device that broke the rule would cause a race of values outside of this process, whose bytes are
+//!   numbers of any value here; there is no reference to them.
+//! - A word that names the owner is loaded as an atomic, and a [`Word`] is only ever accessed as one.
 
 #![allow(unsafe_code)]
 
@@ -29,12 +29,12 @@ use crate::kernel::mapping::barrier::{
     after_doorbell, after_owner, before_doorbell, before_record, before_return,
 };
 
-/// What most memory begins at a multiple of, and the largest item there.
+/// The alignment of most memory, and the size of the largest item there.
 const LINE: usize = 64;
-/// The same where entries are small, and may begin between.
+/// The same for memory with small entries, which may have a smaller alignment.
 const HALF: usize = 32;
 
-/// Memory of a queue, in items of whichever size up to `MOST`. An item behind the last is the first again.
+/// Memory of a queue, in items of any size up to `MOST`. The item after the last one is the first.
 #[derive(Debug)]
 pub(crate) struct Units<const MOST: usize = LINE> {
     /// Keeps the memory.
@@ -45,16 +45,16 @@ pub(crate) struct Units<const MOST: usize = LINE> {
 /// [`Units`] of small entries.
 pub(crate) type SmallUnits = Units<HALF>;
 
-/// Where it is. Those that [`Units`] lends out are as the first point says.
+/// The place of the memory. The places in [`Units`] satisfy the first point above.
 #[derive(Clone, Copy, Debug)]
 struct Place<const MOST: usize> {
     base: NonNull<u8>,
-    /// Bytes, less one.
+    /// Size in bytes, minus one.
     mask: usize,
 }
 
 impl<const MOST: usize> Place<MOST> {
-    /// Where the item of this type is, if there is one behind the other from the begin on.
+    /// The address of the item with this index, if items of this type follow one another from the beginning.
     #[inline(always)]
     fn item<T>(self, index: usize) -> NonNull<T> {
         const { assert!(size_of::<T>().is_power_of_two() && size_of::<T>() <= MOST) }
@@ -71,15 +71,15 @@ unsafe impl<const MOST: usize> Send for Units<MOST> {}
 unsafe impl<const MOST: usize> Sync for Units<MOST> {}
 
 impl Units {
-    /// The `bytes` from `at` on, which nothing else in this process accesses; none if they are not inside, or not such as the
-    /// first point says.
+    /// The `bytes` from `at` on, which nothing else in this process accesses. `None` if they are not inside, or do not satisfy the first
+    /// point.
     pub(crate) fn new(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
         Self::of(map, at, bytes)
     }
 }
 
 impl SmallUnits {
-    /// The same of small entries.
+    /// The same for small entries.
     pub(crate) fn small(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
         Self::of(map, at, bytes)
     }
@@ -92,12 +92,12 @@ impl<const MOST: usize> Units<MOST> {
         is_right.then(|| Self { map: map.clone(), place: Place { base, mask: bytes - 1 } })
     }
 
-    /// The mapping that it is a part of.
+    /// The mapping of which it is a part.
     pub(crate) fn map(&self) -> &Mapping {
         &self.map
     }
 
-    /// The memory while items are written, one behind the other.
+    /// Borrows the memory to write several items.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
@@ -109,13 +109,13 @@ impl<const MOST: usize> Units<MOST> {
         self.writing().put(index, value);
     }
 
-    /// Writes bytes from byte `at` on, round the end; as many as there is memory.
+    /// Writes bytes from byte `at` on, continuing at the beginning after the end; at most as many as the memory has.
     #[inline(always)]
     pub(crate) fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
         let Place { base, mask } = self.place;
         let at = at & mask;
         if bytes.len() <= mask + 1 - at {
-            // SAFETY: inside, as was just asked; ours to write as in `Writing::put`, and so not where `bytes` are.
+            // SAFETY: inside, as was just checked; ours to write as in `Writing::put`, and so not where `bytes` are.
             unsafe { copy(base.add(at), bytes) }
         } else {
             self.put_round(at, bytes);
@@ -130,14 +130,14 @@ impl<const MOST: usize> Units<MOST> {
         self.put_bytes(0, &rest[..rest.len().min(size)]);
     }
 
-    /// The memory while items are read, one behind the other.
+    /// Borrows the memory to read several items.
     #[inline(always)]
     pub(crate) fn reading(&self) -> Reading<'_, MOST> {
         Reading { place: self.place, of: PhantomData }
     }
 }
 
-/// Memory of a queue while it is read: borrowed, and at hand, as with [`Writing`].
+/// Memory of a queue, borrowed to be read. It contains a copy of the place, as [`Writing`] does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'a, const MOST: usize = LINE> {
     place: Place<MOST>,
@@ -151,7 +151,7 @@ impl<'a, const MOST: usize> Reading<'a, MOST> {
         Item { at: self.place.item(index), of: PhantomData }
     }
 
-    /// Loads a word that says whose a slot is. What the device wrote to the slot before it is read after it.
+    /// Loads a word that names the owner of a slot. What the device wrote to the slot before is read after it.
     #[inline(always)]
     pub(crate) fn load(self, index: usize) -> u32 {
         // SAFETY: inside and aligned (first point); the device may write it at any time, so it is loaded as an atomic (last point).
@@ -162,8 +162,8 @@ impl<'a, const MOST: usize> Reading<'a, MOST> {
     }
 }
 
-/// Memory of a queue while it is written. It is borrowed, and where it is is at hand: a compiler keeps that in registers, where it would
-/// have to look it up again after each item.
+/// Memory of a queue, borrowed to be written. It contains a copy of the place: a compiler keeps that in registers, and would otherwise
+/// load it again after each item.
 #[derive(Debug)]
 pub(crate) struct Writing<'a, const MOST: usize = LINE> {
     place: Place<MOST>,
@@ -171,7 +171,7 @@ pub(crate) struct Writing<'a, const MOST: usize = LINE> {
 }
 
 impl<const MOST: usize> Writing<'_, MOST> {
-    /// The same, to be handed on: what is handed on by value stays out of memory here.
+    /// The same, to be passed on: a value that is passed by value is not stored in memory here.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
@@ -185,7 +185,7 @@ impl<const MOST: usize> Writing<'_, MOST> {
     }
 }
 
-/// An item in memory; nobody writes it as long as it is borrowed.
+/// An item in memory. Nothing writes it as long as it is borrowed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Item<'a, T> {
     at: NonNull<T>,
@@ -198,8 +198,8 @@ impl<T: FromBytes> Item<'_, T> {
     pub(crate) fn field<const AT: usize, F: FromBytes>(&self) -> F {
         const { assert!(AT + size_of::<F>() <= size_of::<T>() && AT.is_multiple_of(align_of::<F>())) }
         const { assert!(align_of::<F>() <= align_of::<T>()) }
-        // SAFETY: inside the item, aligned as it is (first point), of any bytes; nobody writes it while the memory is borrowed
-        // (second), nor the device, since the slot is of this side (third).
+        // SAFETY: inside the item, aligned as it is (first point), of any bytes; nothing writes it while the memory is borrowed (second),
+        // nor does the device, since the slot belongs to this side (third).
         unsafe { self.at.byte_add(AT).cast::<F>().read() }
     }
 
@@ -210,7 +210,7 @@ impl<T: FromBytes> Item<'_, T> {
     }
 }
 
-/// A word of a doorbell record, in which the device looks up how far this side is; or a doorbell itself, which is only ever written.
+/// A word of a doorbell record, in which the device reads the position of this side; or a doorbell, which is only written.
 #[derive(Debug)]
 pub(crate) struct Word {
     /// Keeps the memory.
@@ -224,25 +224,25 @@ unsafe impl Send for Word {}
 unsafe impl Sync for Word {}
 
 impl Word {
-    /// The word at byte `at`; none if it is not inside, or not aligned.
+    /// The word at byte `at`; `None` if it is not inside, or not aligned.
     pub(crate) fn new(map: &Mapping, at: usize) -> Option<Self> {
         let place = map.place(at, 4).filter(|place| place.addr().get().is_multiple_of(4))?;
         Some(Self { map: map.clone(), at: place.cast() })
     }
 
-    /// The mapping that it is a part of.
+    /// The mapping of which it is a part.
     pub(crate) fn map(&self) -> &Mapping {
         &self.map
     }
 
-    /// Where it is.
+    /// Its address.
     #[cfg(feature = "raw")]
     pub(crate) fn address(&self) -> u64 {
         self.at.as_ptr().expose_provenance() as u64
     }
 
-    /// Rings it, as the register of a device that reads little-endian numbers. What was written before is seen first, and what was written to
-    /// memory that combines writes has left the processor.
+    /// Rings a doorbell: a register of a device that reads little-endian numbers. The device sees everything that was written before, and
+    /// what was written to memory that combines writes has left the processor.
     #[inline(always)]
     pub(crate) fn ring(&self, value: u32) {
         before_doorbell();
@@ -251,8 +251,8 @@ impl Word {
         after_doorbell();
     }
 
-    /// The same where nothing that was written is handed over: room is given back, of which all that stood there was read before. The page combines
-    /// no writes.
+    /// The same for giving room back, when nothing that was written has to become visible. Everything in that room was read before. The
+    /// page does not combine writes.
     #[inline(always)]
     pub(crate) fn ring_back(&self, value: u32) {
         before_return();
@@ -260,7 +260,7 @@ impl Word {
         unsafe { self.at.as_ref() }.store(value.to_le(), Ordering::Release);
     }
 
-    /// Tells the device, in its order of bytes. What was written before is seen first.
+    /// Stores a word in the byte order of the device. The device sees everything that was written before.
     #[inline(always)]
     pub(crate) fn tell(&self, value: u32) {
         before_record();
@@ -300,7 +300,7 @@ mod tests {
         let mut units = Units::new(&map, 0, 64).unwrap();
         units.put_bytes(64 + 60, &[1, 2, 3, 4, 5, 6]);
         assert_eq!((bytes(&map, 60, 8), bytes(&map, 0, 3)), (vec![1, 2, 3, 4, 0, 0, 0, 0], vec![5, 6, 0]));
-        // Of too many nothing leaves it.
+        // If there are too many bytes, none leaves the memory.
         units.put_bytes(1, &[7; 200]);
         units.put_bytes(0, &[8; 65]);
         assert_eq!((bytes(&map, 1, 63), bytes(&map, 64, 64)), (vec![8; 63], vec![0; 64]));

@@ -25,7 +25,7 @@ use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// The error of a ring that the kernel has just made.
+/// The error for a malformed ring that the kernel has just created.
 #[cold]
 fn nonsense(op: &'static str) -> Error {
     Error::malformed(op, "a ring that does not fit its size, or has slots too small for what they hold")
@@ -87,13 +87,13 @@ impl Sends {
         &mut self.0
     }
 
-    /// The way to several requests.
+    /// Access for several requests.
     #[inline(always)]
     pub(crate) fn batch(&mut self) -> impl Lower {
         Writing(self.0.batch())
     }
 
-    /// The way to one. Unless it `LOOKS`, there is none but in what is known to be free.
+    /// Access for one request. Unless it `LOOKS` at the kernel's position, only slots that are known to be free can be used.
     #[inline(always)]
     pub(crate) fn one<const LOOKS: bool>(&mut self) -> impl Lower {
         Writing(self.0.one::<LOOKS>())
@@ -108,7 +108,7 @@ impl Sends {
     }
 }
 
-/// A ring while it is written.
+/// A ring, borrowed to be written.
 #[derive(Debug)]
 pub(crate) struct Writing<S>(pub(crate) S);
 
@@ -208,8 +208,8 @@ const DMA: usize = offset_of!(SendWqe, dma);
 const PART: usize = offset_of!(SendWqe, wr) + offset_of!(SendWr, wr);
 const IOVA: usize = offset_of!(SendWqe, iova);
 
-/// Writes all of a request but its data. What only another operation has is left as it was: nobody
-/// looks there. The address of a datagram is named by its number, so that there is no other (rxe_get_av, rxe_av.c, Linux 6.1).
+/// Writes a request without its data. Fields of other operations keep their old values, because rxe does not read them. A datagram names
+/// its address handle by number, so that the address itself is not needed (rxe_get_av, rxe_av.c, Linux 6.1).
 #[inline(always)]
 fn put_head(
     slot: &mut Slot<'_, SendWqe>,
@@ -219,17 +219,17 @@ fn put_head(
 ) -> Result<(), Refused> {
     let (number, ex, iova) = opcode.tell(Part(slot))?;
     slot.put::<{ offset_of!(SendWr, wr_id) }, _>(wr_id);
-    // rxe has no extended connections; the soft device has the number of the queue there in this place.
+    // rxe has no extended connections. The soft device has the number of the peer's queue in this field.
     slot.put::<SRQ, _>([opcode.srq(), number]);
     slot.put::<FLAGS, _>([flags, ex]);
-    // Status and state, and behind the address what the kernel counts up from: `ssn` is nobody's, `has_rd_atomic` is zero.
+    // Status and state, and after the address the fields that the kernel counts: `ssn` is unused, `has_rd_atomic` is zero.
     slot.put::<{ offset_of!(SendWqe, status) }, _>(0_u64);
     slot.put::<IOVA, _>(iova);
     slot.put::<{ offset_of!(SendWqe, ssn) }, _>(0_u64);
     Ok(())
 }
 
-/// Writes what an operation has alone; gives its number, what stands in the place of immediate data, and the address over there.
+/// Writes the fields of one operation only. Returns its number, the value in the field for immediate data, and the remote address.
 struct Part<'a, 'b>(&'a mut Slot<'b, SendWqe>);
 
 impl Told for Part<'_, '_> {
@@ -344,14 +344,14 @@ impl Receives {
     }
 }
 
-/// Writes pieces of memory behind a request, and says how many bytes and pieces they are; none when they do not fit into the slot, or
-/// their lengths add up to 4 GiB or more.
+/// Writes pieces of memory behind a request, and returns the number of bytes and of pieces. `None` if they do not fit into the slot, or
+/// if their lengths add up to 4 GiB or more.
 #[inline(always)]
 fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P) -> Option<(u32, u32)>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    // Most often there is one.
+    // Usually there is one piece.
     if pieces.len() != 1 {
         return put_others(slot.lend(), pieces);
     }
@@ -375,7 +375,7 @@ fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl Iterator<Item: Borrow<Sge>>
     Some((length, count as u32))
 }
 
-/// All of a request's data, of which nothing is done yet.
+/// The whole of a request's data, of which nothing has been transferred yet.
 #[inline(always)]
 fn whole(length: u32, num_sge: u32) -> DmaInfo {
     DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }

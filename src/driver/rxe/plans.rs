@@ -1,4 +1,4 @@
-//! Objects about to be made, whose rings the driver makes: it wants to be told nothing, and tells where they can be mapped.
+//! Objects that are about to be created. The driver creates their rings: it needs no data, and returns where they can be mapped.
 
 use uverbs_abi::rxe::{CreateAhResp, CreateCqResp, CreateQpResp, CreateSrqResp, Mminfo, ResizeCqResp};
 use zerocopy::IntoBytes;
@@ -10,13 +10,13 @@ use crate::driver::request::Address;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Maps a ring, which an earlier command has made and described so.
+/// Maps a ring that an earlier command has created and described.
 fn map_ring(op: &'static str, info: Mminfo, kernel: &dyn Kernel) -> Result<Mapping> {
     let len = usize::try_from(info.size).map_err(|_| Error::malformed(op, "a ring of no possible size"))?;
     kernel.map(op, info.offset, len)
 }
 
-/// Maps a ring of receives: of the queue pair of this number, or of a shared queue.
+/// Maps a ring of receives: that of the queue pair with this number, or of a shared queue.
 pub(in crate::driver) fn map_receives(
     op: &'static str,
     info: Mminfo,
@@ -45,7 +45,7 @@ impl CqPlan {
 }
 
 impl Completions {
-    /// Goes on in the ring that `command` has the driver make.
+    /// Continues in the ring that the driver creates for `command`.
     pub(in crate::driver) fn resize(
         &mut self,
         op: &'static str,

@@ -1,4 +1,4 @@
-//! The send queue of siw while it is filled with requests of any kind, of which none has a short way: by functions that are there once.
+//! Fills the send queue of siw with requests that have no short path. The functions exist only once, for all kinds of requests.
 
 use std::borrow::Borrow;
 
@@ -8,15 +8,15 @@ use super::sends::{Taken, Writing, put_data};
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge, Terms};
 
-/// A queue while it is filled in this way.
+/// A queue, borrowed to be filled in this way.
 #[derive(Debug)]
 pub(crate) struct Apart<'a>(pub(crate) Writing<'a>);
 
-/// The data of a request, whatever it stands in.
+/// The data of a request, in any form.
 type Any<'a, 'b> =
     Taken<'b, &'a mut dyn ExactSizeIterator<Item = Sge>, &'a mut dyn Iterator<Item = &'b [u8]>>;
 
-/// What is done with the data of a request, once for all that it may stand in.
+/// Calls `then` with the data of a request, in one form for all kinds.
 #[inline(always)]
 fn with_any<'b, P, B, T>(data: &Data<P, B>, then: impl FnOnce(Any<'_, 'b>) -> T) -> T
 where

@@ -1,10 +1,11 @@
-//! The completion queue of siw: an array of entries, and behind it a word by which the kernel is asked for an event.
+//! The completion queue of siw: an array of entries, followed by a word by which an event is requested from the kernel.
 //!
-//! An entry is this side's while the bit of its flags is set, and the kernel's again when they are zero. Who asks for an event stores what
-//! for into the word; the kernel makes it zero when it makes the event (`siw_cq_notify_now`, siw_qp.c, Linux 6.1).
+//! An entry belongs to this side while the bit in its flags is set, and to the kernel again when the flags are zero. To request an event,
+//! the program stores the kind of event in the word; the kernel sets the word to zero when it makes the event (`siw_cq_notify_now`,
+//! siw_qp.c, Linux 6.1).
 //!
-//! A send may complete before a read that was posted before it (`siw_qp_sq_process`, siw_qp_tx.c): completions come in no order between the
-//! two.
+//! A send may complete before a read that was posted earlier (`siw_qp_sq_process`, siw_qp_tx.c), so completions of the two are in no
+//! particular order.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::driver::ring::Filled;
 use crate::driver::ring::flagged::IS_SET;
 use crate::kernel::mapping::Mapping;
 
-/// The word by which events are asked for.
+/// The word by which events are requested.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     memory: Mapping,
@@ -34,8 +35,8 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Asks for an event at the next completion, or at the next of a message that is marked as solicited. What completes after this is
-    /// announced, and what completed before is seen by the next poll.
+    /// Requests an event at the next completion, or at the next one of a message that is marked as solicited. Completions after this are
+    /// announced; the next poll finds those before it.
     pub(crate) fn set(&self, solicited_only: bool) {
         let next = if solicited_only { 0 } else { NOTIFY_NEXT_COMPLETION };
         self.memory.store(self.at, NOTIFY_SOLICITED | next, Ordering::Release);
@@ -43,16 +44,16 @@ impl Alarm {
     }
 }
 
-/// The side of a completion queue that polls.
+/// The part of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
     entries: Entries,
-    /// Entries that were taken.
+    /// Number of entries that were taken.
     taken: u32,
     alarm: Arc<Alarm>,
 }
 
-/// What an entry says.
+/// The completion in an entry.
 #[inline(always)]
 fn wc(filled: Filled<'_, Cqe>, (status, opcode): (u32, u32)) -> Wc {
     Wc {
@@ -65,7 +66,7 @@ fn wc(filled: Filled<'_, Cqe>, (status, opcode): (u32, u32)) -> Wc {
     }
 }
 
-/// One that has succeeded.
+/// A completion that has succeeded.
 #[derive(Clone, Copy, Debug)]
 struct Plain<'a> {
     filled: Filled<'a, Cqe>,
@@ -85,7 +86,7 @@ impl Raised for Plain<'_> {
 }
 
 impl Completions {
-    /// With these entries, and the word behind them.
+    /// With these entries, and the word after them.
     pub(super) fn new(entries: Entries) -> Self {
         let alarm = Arc::new(Alarm { memory: entries.map().clone(), at: entries.bytes() });
         Self { entries, taken: 0, alarm }
@@ -106,15 +107,15 @@ impl Completions {
         self.entries.load(self.taken) & IS_SET == 0
     }
 
-    /// As [`Completions::take`], and most often as fast as [`Completions::take_plain`].
-    // A function of its own: so the one that calls it, or another, has nothing to keep.
+    /// As [`Completions::take`], and usually as fast as [`Completions::take_plain`].
+    // A separate function, so that its callers do not have to save registers.
     #[inline(never)]
     pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         self.take_plain(places, &may_take).unwrap_or_else(|| self.take(places, may_take))
     }
 
-    /// Puts completions into `places`, as many as there are, fit and `may_take` says may be taken; gives their entries back, and says how
-    /// many.
+    /// Puts completions into `places`, as many as there are and fit, as long as `may_take` returns true. Gives their entries back, and
+    /// returns their number.
     pub(crate) fn take<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         let mut count = 0;
         for place in places {
@@ -125,7 +126,7 @@ impl Completions {
         count
     }
 
-    /// The same of one completion.
+    /// The same for one completion.
     #[inline(never)]
     pub(crate) fn next(&mut self, may_take: &dyn Fn() -> bool) -> Option<Extended> {
         let mut entries = self.entries.reading();
@@ -136,12 +137,12 @@ impl Completions {
         let wc = wc(taken.filled(), said(taken.word()));
         taken.give_back();
         self.taken = self.taken.wrapping_add(1);
-        // Of none there are flags: the key that was invalidated is told to users in the kernel alone.
+        // There are no flags: the driver reports the key that was invalidated only to users in the kernel.
         Some(Extended { wc, ..Extended::default() })
     }
 
-    /// Puts the next completion into its place, if what was posted has succeeded; false if there is none. None if it has not, or may not
-    /// be taken.
+    /// Puts the next completion into its place, if the request has succeeded; false if there is no completion. `None` if the request has
+    /// failed, or if the completion must not be taken.
     #[inline(always)]
     pub(crate) fn take_one_plain<T: Place>(
         &mut self,
@@ -160,14 +161,14 @@ impl Completions {
         Some(true)
     }
 
-    /// The same of several, up to the first that has not succeeded: none only if that is the first.
+    /// The same for several completions, up to the first that has failed. `None` only if that is the first one.
     #[inline(always)]
     pub(crate) fn take_plain<T: Place>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
-        // By itself: most polls find one or none.
+        // A separate case: most polls find one completion or none.
         let [place, rest @ ..] = places else { return Some(0) };
         let is_one = self.take_one_plain(place, may_take)?;
         Some(if !is_one || rest.is_empty() { is_one.into() } else { 1 + self.take_more(rest) })
@@ -189,7 +190,7 @@ impl Completions {
     }
 }
 
-/// The kernel's numbers and verbs', one behind the other.
+/// The kernel's numbers, each with its number in verbs.
 const STATUSES: [(u16, u32); 9] = [
     (WC_SUCCESS, wc_status::SUCCESS),
     (WC_LOC_LEN_ERR, wc_status::LOC_LEN_ERR),
@@ -213,7 +214,7 @@ const OPCODES: [(u8, u32); 9] = [
     (OP_RECEIVE, wc_opcode::RECV),
 ];
 
-/// By the kernel's number, verbs'.
+/// The number in verbs, by the kernel's number.
 static STATUS: [u32; STATUSES.len()] = {
     let (mut table, mut at) = ([0; STATUSES.len()], 0);
     while at < table.len() {
@@ -233,20 +234,20 @@ static OPCODE: [u32; OPCODES.len()] = {
     table
 };
 
-/// What completed, as verbs number it; none of what no request is.
+/// The operation in verbs' numbers; `None` for one that no request has.
 #[inline(always)]
 pub(super) fn opcode_of(opcode: u8) -> Option<u32> {
     OPCODE.get(usize::from(opcode)).copied()
 }
 
-/// What has completed, if it has succeeded.
+/// The operation, if it has succeeded.
 #[inline(always)]
 fn succeeded(word: u32) -> Option<u32> {
-    // Operation and status, of which the second is zero then.
+    // Operation and status; the status is then zero.
     OPCODE.get((u32::from_le_bytes(word.to_ne_bytes()) >> 8) as usize).copied()
 }
 
-/// Status and operation of a completion, by the word that has them.
+/// Status and operation of a completion, from the word that contains them.
 #[inline(always)]
 fn said(word: u32) -> (u32, u32) {
     match succeeded(word) {
@@ -255,7 +256,7 @@ fn said(word: u32) -> (u32, u32) {
     }
 }
 
-/// Of a number that is none of the driver's it is only known that something went wrong.
+/// For an unknown number, it is only known that the request failed.
 #[cold]
 #[inline(never)]
 fn failed(word: u32) -> (u32, u32) {

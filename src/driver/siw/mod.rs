@@ -1,11 +1,11 @@
 //! The user half of siw, software iWARP.
 //!
-//! Queues are arrays of slots in memory of the kernel, which tells where they can be mapped. A slot changes hands by a flag in it, and there
-//! is no index of either side. Queue pairs are connected ones alone, and a connection manager connects them: a queue pair gets its
-//! connection, and with it the state in which it sends, in the kernel and by no command of this crate's.
+//! Queues are arrays of slots in memory of the kernel, which returns where they can be mapped. A flag in each slot says who owns it, and
+//! neither side has an index. There are only connected queue pairs, and a connection manager connects them: a queue pair gets its
+//! connection, and with it the state in which it can send, in the kernel and not by a command of this crate.
 //!
 //! Source: siw_verbs.c, siw_qp.c, siw_qp_tx.c, siw_qp_rx.c and siw_cq.c, Linux 6.1 to 7.3; providers/siw/siw.c, rdma-core 65. The kernel
-//! refuses a place for less than all of its answer, and no place at all.
+//! refuses a place that is too small for its response, and a missing one.
 
 mod apart;
 mod completions;
@@ -34,22 +34,22 @@ pub(crate) use self::sends::Sends;
 use super::{ContextPlan, QpShape};
 use crate::kernel::error::{Error, Result};
 
-/// What is refused.
+/// The hint for other types of queue pairs.
 const TYPES: &str = "siw has reliable connections (rc) only";
 pub(super) const NO_RESIZE: &str = "siw cannot resize completion queues";
 pub(super) const NO_SHARED_RESIZE: &str = "siw cannot resize shared receive queues";
 
-/// Why a queue pair is not ready.
+/// The hint for a queue pair that is not ready.
 pub(super) const NOT_CONNECTED: &str = "a queue pair of iWARP is ready when a connection manager (rdma_cm) has connected it: no change of its state does that";
 
 const NO_STATES: &str = "before Linux 6.8 siw does not say in which state a queue pair is";
 
-/// What the objects of a context share.
+/// State that the objects of a context share.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Low byte of the next region's keys.
     next_key: AtomicU32,
-    /// Whether the driver tells the state of queue pairs, once it was asked.
+    /// Whether the driver returns the state of queue pairs, once it is known.
     tells_states: OnceLock<bool>,
 }
 
@@ -59,14 +59,14 @@ pub(super) fn plan_context() -> ContextPlan {
 }
 
 impl State {
-    /// Keys differ in their low byte from those of the region that had the same place before (`siw_reg_user_mr`, siw_verbs.c).
+    /// The low byte of a region's keys differs from that of the region that had the same place before (`siw_reg_user_mr`, siw_verbs.c).
     pub(super) fn plan_mr(&self) -> (RegMrReq, RegMrResp) {
         let stag_key = self.next_key.fetch_add(1, Ordering::Relaxed) as u8;
         (RegMrReq { stag_key, ..RegMrReq::new_zeroed() }, RegMrResp::new_zeroed())
     }
 
-    /// Whether the driver tells the state of queue pairs (`siw_query_qp`, siw_verbs.c, since Linux 6.8). What it answers before that is no
-    /// answer, and looks like one: so the kernel is known by its release alone.
+    /// Whether the driver returns the state of queue pairs (`siw_query_qp`, siw_verbs.c, since Linux 6.8). The response of older kernels
+    /// is meaningless but looks valid, so the kernel can be identified only by its release.
     fn tells_states(&self) -> bool {
         *self.tells_states.get_or_init(|| {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -78,7 +78,7 @@ impl State {
         if self.tells_states() { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, NO_STATES)) }
     }
 
-    /// Leaves of an answer what `siw_query_qp` fills in.
+    /// Keeps of a response only what `siw_query_qp` fills in.
     pub(super) fn tidy_qp(&self, answer: &mut QueryQpResp) {
         *answer = QueryQpResp {
             qp_state: if self.tells_states() { answer.qp_state } else { 0 },
@@ -112,7 +112,7 @@ fn is_at_least(release: &str, wanted: [u32; 2]) -> bool {
     at == 1 && digits > 0 && parts >= wanted
 }
 
-/// Refuses what the driver has no queue pairs for.
+/// Refuses queue pairs that the driver does not have.
 pub(super) fn plan_qp(op: &'static str, shape: &QpShape<'_>) -> Result<QpPlan> {
     if shape.type_ == qp_type::RC {
         Ok(QpPlan::new(shape.has_receives()))

@@ -1,7 +1,7 @@
-//! Objects about to be made, whose queues the kernel makes: it wants to be told nothing, and tells where they can be mapped.
+//! Objects that are about to be created. The kernel creates their queues: it needs no data, and returns where they can be mapped.
 //!
-//! Source: `siw_create_cq`, `siw_create_qp`, `siw_create_srq` and `siw_mmap`, siw_verbs.c, Linux 6.1 to 7.3. What is mapped must have the
-//! size that the kernel made it with, up to whole pages.
+//! Source: `siw_create_cq`, `siw_create_qp`, `siw_create_srq` and `siw_mmap`, siw_verbs.c, Linux 6.1 to 7.3. A mapping must have the size
+//! of the kernel's memory, rounded up to whole pages.
 
 use uverbs_abi::siw::{CqCtrl, CreateCqResp, CreateQpResp, CreateSrqResp, INVAL_UOBJ_KEY};
 use zerocopy::{FromZeros, IntoBytes};
@@ -14,7 +14,7 @@ use crate::driver::Kernel;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Maps so many bytes that the kernel has told the key of.
+/// Maps `bytes` bytes whose key the kernel has returned.
 #[inline(never)]
 fn map(op: &'static str, key: u64, bytes: usize, kernel: &dyn Kernel) -> Result<Mapping> {
     if key == u64::from(INVAL_UOBJ_KEY) {
@@ -29,7 +29,7 @@ fn map_receives(op: &'static str, key: u64, count: u32, kernel: &dyn Kernel) -> 
     Ok(Box::new(Receives::new(slots)))
 }
 
-/// That of a queue pair that was made to receive nothing.
+/// The receive queue of a queue pair that was created without receives.
 #[cold]
 #[inline(never)]
 fn without_slots(op: &'static str) -> Result<Box<Receives>> {
@@ -74,7 +74,7 @@ impl QpPlan {
         self.answer.as_mut_bytes()
     }
 
-    /// The queues. Of one that receives nothing the kernel has no second one, and then nothing can be posted.
+    /// The queues. If the queue pair was created without receives, the kernel has no receive queue, and nothing can be posted to it.
     #[inline(never)]
     pub(in crate::driver) fn open(
         self,
@@ -100,7 +100,7 @@ pub(crate) struct SrqPlan {
 }
 
 impl SrqPlan {
-    /// For so many requests of so many segments.
+    /// For `wanted` requests and segments of each.
     pub(in crate::driver) fn new(wanted: [u32; 2]) -> Self {
         Self { answer: CreateSrqResp::new_zeroed(), wanted }
     }

@@ -1,12 +1,13 @@
 //! The receive queue of siw: that of a queue pair, or a shared one.
 //!
-//! The kernel takes receives one behind the other, and gives a slot back when it has taken what stands there, before the message is there
-//! (`siw_rqe_get`, siw_qp_rx.c, Linux 6.1). So what a request needs is held by twice as many places as there are slots: by the time one is
-//! used again, the request after it was taken, and it has ended. It is not known so of a shared queue, where several queue
-//! pairs receive at once; nor needs it be, since the kernel looks at a region's key with each packet (`siw_proc_send`, siw_qp_rx.c).
+//! The kernel takes receives in their order, and gives a slot back when it has read it, before the message has arrived (`siw_rqe_get`,
+//! siw_qp_rx.c, Linux 6.1). What a request needs is therefore held by twice as many places as there are slots: when a place is used
+//! again, the request after it was taken, so the request itself has ended. This does not hold for a shared queue, from which several
+//! queue pairs receive at the same time. It is not necessary there, because the kernel checks the region's key with each packet
+//! (`siw_proc_send`, siw_qp_rx.c).
 //!
-//! The first request of a batch gets its flag last: the kernel, which goes from slot to slot, comes to no other before. A list of which those
-//! before the first that cannot be posted are is shown one by one.
+//! The flag of the first request of a batch is stored last: the kernel, which goes from slot to slot, reaches no other one before. A list
+//! of which the requests before a bad one are posted is shown request by request.
 
 use std::borrow::Borrow;
 use std::mem::offset_of;
@@ -29,15 +30,15 @@ pub(crate) struct Receives {
     state: State,
 }
 
-/// How far it is.
+/// The position of the queue.
 #[derive(Debug, Default)]
 struct State {
-    /// Why nothing can be posted: the queue pair is in the error state, or was made to receive nothing.
+    /// Why nothing can be posted: the queue pair is in the error state, or was created without receives.
     closed: Option<Refused>,
-    /// Requests that were filled, and that the kernel was shown.
+    /// Number of requests that were filled, and that the kernel was shown.
     head: u32,
     published: u32,
-    /// The word of the first that is not shown.
+    /// The word of the first request that is not shown.
     word: u32,
 }
 
@@ -46,7 +47,7 @@ impl Receives {
         Self { slots, state: State::default() }
     }
 
-    /// That of a queue pair that was made to receive nothing: the kernel has none.
+    /// For a queue pair that was created without receives: the kernel has no queue.
     pub(super) fn without_slots(op: &'static str) -> Result<Self> {
         let slots = ReceiveSlots::new(op, 1, 0, &|bytes| {
             Mapping::block(bytes).map_err(|errno| Error::kernel(op, errno))
@@ -54,7 +55,7 @@ impl Receives {
         Ok(Self { slots, state: State { closed: Some(Refused::Full), ..State::default() } })
     }
 
-    /// How many requests it can hold.
+    /// Number of requests that it can hold.
     pub(crate) fn capacity(&self) -> u32 {
         if self.state.closed == Some(Refused::Full) { 0 } else { self.slots.count() }
     }
@@ -70,7 +71,7 @@ impl Receives {
         self.state.head & (self.slots.mask() << 1 | 1)
     }
 
-    /// The queue while it is filled. What is filled is the kernel's at once if it `IS_SHOWN`.
+    /// Borrows the queue to fill it. A request that is filled belongs to the kernel immediately if it `IS_SHOWN`.
     #[inline(always)]
     pub(crate) fn writing<const IS_SHOWN: bool>(&mut self) -> Writing<'_, IS_SHOWN> {
         let Self { slots, state } = self;
@@ -79,7 +80,7 @@ impl Receives {
         Writing { slots: slots.writing(), next, end, state }
     }
 
-    /// Shows the kernel every request filled so far. It looks at them when a message comes: there is no doorbell.
+    /// Shows the kernel every request that was filled. There is no doorbell: the kernel reads them when a message arrives.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.state.head != self.state.published {
@@ -88,7 +89,7 @@ impl Receives {
         }
     }
 
-    /// Forgets what was filled since.
+    /// Discards what was filled since the last publication.
     pub(crate) fn rewind(&mut self) {
         while self.state.head != self.state.published {
             self.state.head = self.state.head.wrapping_sub(1);
@@ -96,20 +97,20 @@ impl Receives {
         }
     }
 
-    /// The queue pair has come to a state. From its error state there is no way, and the kernel takes no more from the queue, nor does
-    /// it flush what comes later (`siw_qp_modify`, siw_qp.c).
+    /// The queue pair has entered a state. It cannot leave its error state, in which the kernel takes no more from the queue and does not
+    /// flush what is posted later (`siw_qp_modify`, siw_qp.c).
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::ERR && self.state.closed.is_none() {
             self.state.closed = Some(Refused::NotReady);
         }
     }
 
-    /// Whether the kernel has nothing that was posted.
+    /// Whether the kernel has no posted request.
     pub(crate) fn is_idle(&self) -> bool {
         are_free(&self.slots)
     }
 
-    /// Takes out what the kernel does not look at any more: it has flushed what was there when the queue pair came to its error state.
+    /// Removes what the kernel does not read any more. It has flushed what was there when the queue pair entered its error state.
     pub(crate) fn take_late(&mut self, mut each: impl FnMut(Late)) {
         self.rewind();
         take_back(&mut self.slots, self.state.published, |wr_id, _| {
@@ -118,11 +119,11 @@ impl Receives {
     }
 }
 
-/// A queue while it is filled. What is looked at for each request is at hand, and no more: else a compiler keeps none of it in a register.
+/// A queue, borrowed to be filled. It contains only what each request needs: with more, a compiler would keep nothing in registers.
 #[derive(Debug)]
 pub(crate) struct Writing<'a, const IS_SHOWN: bool> {
     slots: flagged::Writing<'a, ReceiveHead, RECEIVE>,
-    /// The request that is filled next, and the first for which there is no slot.
+    /// The request that is filled next, and the first one for which there is no slot.
     next: u32,
     end: u32,
     state: &'a mut State,
@@ -149,7 +150,7 @@ impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
-        // Of those that are shown each has its flag, by which a queue that is full is seen.
+        // If requests are shown one by one, each has its flag, which shows when the queue is full.
         if !IS_SHOWN && self.next == self.end {
             return Err(self.state.closed.unwrap_or(Refused::Full));
         }
@@ -169,7 +170,8 @@ impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
 }
 
 impl Receives {
-    /// As [`Receives::writing`] of what is shown at once; none if nothing can be posted. What was filled otherwise is shown or forgotten.
+    /// As [`Receives::writing`] for requests that are shown immediately. `None` if nothing can be posted. What was filled otherwise is
+    /// shown or discarded.
     #[inline(always)]
     pub(crate) fn showing(&mut self) -> Option<Writing<'_, true>> {
         debug_assert_eq!(self.state.head, self.state.published, "a batch has ended");

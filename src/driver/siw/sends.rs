@@ -1,19 +1,20 @@
 //! The send queue of siw.
 //!
-//! The first request of a batch is written into its slot all but for the word with its flags, which is stored when the batch is published;
-//! the others have theirs at once. The kernel goes from slot to slot, also to flush those of a queue pair that fails, and comes to none of a
-//! batch before the first has its flag (`sq_get_next`, siw.h, and `siw_sq_flush`, siw_qp.c, Linux 6.1). It goes from slot to slot by itself as long as
-//! it finds one filled, and is told by a doorbell only when it has stopped: when the slot before the first new one is not the kernel's any
-//! more, or was of the same batch.
+//! The first request of a batch is written into its slot without the word with its flags, which is stored when the batch is published;
+//! the others get theirs immediately. The kernel goes from slot to slot, also to flush the requests of a queue pair that fails, and
+//! reaches none of a batch before the first has its flag (`sq_get_next`, siw.h, and `siw_sq_flush`, siw_qp.c, Linux 6.1). It continues by
+//! itself as long as it finds a filled slot. A doorbell is needed only when it has stopped: when the slot before the first new one does
+//! not belong to the kernel any more, or was of the same batch.
 //!
-//! The kernel gives a slot back when it begins with the request there (`siw_activate_tx_from_sq`, siw_qp.c, Linux 6.1). So what a request
-//! needs is held by twice as many places as there are slots: by the time one is used again, the kernel has begun with the request after it, and
-//! is done with it. It may still wait for the answer of a read; the kernel looks at the region's key with each packet of that
+//! The kernel gives a slot back when it begins with the request (`siw_activate_tx_from_sq`, siw_qp.c, Linux 6.1). What a request needs is
+//! therefore held by twice as many places as there are slots: when a place is used again, the kernel has begun with the request after it,
+//! so it has finished with this one. It may still wait for the response to a read; for that, it checks the region's key with each packet
 //! (`siw_proc_rresp`, siw_qp_rx.c).
 //!
-//! Two requests the kernel refuses in a way that ends the queue: it leaves them where they are, and tells who rings, so that nothing behind
-//! them is ever sent. They are inline data of anything but a send or a write, and a read with a fence; both are refused here before. A read
-//! over a connection that was made without reads is refused so too; that one is taken back when the kernel has said so.
+//! The kernel refuses two kinds of requests in a way that blocks the queue: it leaves them in their slots and returns the error to the
+//! doorbell, so nothing after them is ever sent. They are inline data of anything but a send or a write, and a read with a fence. Both
+//! are refused here before they are posted. A read over a connection that was made without reads is refused in the same way; it is taken
+//! back when the kernel has returned the error.
 
 use std::borrow::Borrow;
 use std::mem::offset_of;
@@ -32,13 +33,13 @@ use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode
 use crate::driver::ring::Slot;
 use crate::driver::ring::flagged::{self, IS_SET};
 
-/// Where behind the head the length of inline data stands, in the first piece, and its bytes, which are over the others.
+/// Offset after the head of the length of inline data, in the first piece, and of the bytes, which overlay the other pieces.
 const LENGTH: usize = offset_of!(siw::Sge, length);
 const INLINE: usize = size_of::<siw::Sge>();
 
 const _: () = assert!(size_of::<Sqe>() - size_of::<SendHead>() - INLINE == MAX_INLINE);
 
-/// What requests can be marked with.
+/// The supported flags of requests.
 const KNOWN: SendFlags =
     SendFlags::SIGNALED.union(SendFlags::SOLICITED).union(SendFlags::FENCE).union(SendFlags::INLINE);
 
@@ -46,11 +47,11 @@ const KNOWN: SendFlags =
 #[derive(Debug)]
 pub(crate) struct Sends {
     slots: SendSlots,
-    /// Requests that were filled, that the kernel was shown, and that it was shown before.
+    /// Number of requests that were filled, that the kernel was shown, and that it was shown before that.
     head: u32,
     published: u32,
     before: u32,
-    /// The word with the flags of the first that is not shown.
+    /// The word with the flags of the first request that is not shown.
     word: u32,
     /// The queue pair is in the error state.
     is_over: bool,
@@ -73,7 +74,7 @@ impl Sends {
         self.head & (self.slots.mask() << 1 | 1)
     }
 
-    /// Forgets what was filled since it was published last.
+    /// Discards what was filled since the last publication.
     #[inline(never)]
     pub(crate) fn rewind(&mut self) {
         while self.head != self.published {
@@ -82,7 +83,7 @@ impl Sends {
         }
     }
 
-    /// The queue while it is filled.
+    /// Borrows the queue to fill it.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
         let (next, first, mask) = (self.head, self.published, self.slots.mask());
@@ -92,7 +93,7 @@ impl Sends {
         Writing { slots, is_over, next, first, end, places: mask << 1 | 1, head, word }
     }
 
-    /// Shows the kernel every request filled so far, and says whether it must be told.
+    /// Shows the kernel every request that was filled, and returns whether it must be notified.
     #[inline(always)]
     pub(crate) fn publish(&mut self) -> Published {
         let (first, head) = (self.published, self.head);
@@ -101,15 +102,15 @@ impl Sends {
         }
         self.slots.store(first, self.word);
         (self.before, self.published) = (first, head);
-        // The kernel gives the slot before back, and then looks at the first new one: so of the two stores, one is seen by the other
-        // side's load.
+        // The kernel gives the slot before it back, and then reads the first new one. With this fence, at least one of the two stores is
+        // seen by the other side's load.
         fence(Ordering::SeqCst);
         let is_all = head.wrapping_sub(first) > self.slots.mask();
         let is_awake = !is_all && self.slots.load(first.wrapping_sub(1)) & IS_SET != 0;
         if is_awake { Published::Told } else { Published::Shown }
     }
 
-    /// Takes back what was published last: the kernel was told, and has refused to look at it.
+    /// Takes back what was published last: the kernel was notified, and has refused it.
     pub(crate) fn retract(&mut self) {
         while self.published != self.before {
             self.published = self.published.wrapping_sub(1);
@@ -118,18 +119,18 @@ impl Sends {
         self.head = self.published;
     }
 
-    /// The queue pair has come to a state. From its error state there is no way, and the kernel does not look at what comes later, nor
-    /// says so (`siw_qp_modify`, siw_qp.c, and `siw_post_send`, siw_verbs.c).
+    /// The queue pair has entered a state. It cannot leave its error state, in which the kernel neither reads what is posted later nor
+    /// reports an error (`siw_qp_modify`, siw_qp.c, and `siw_post_send`, siw_verbs.c).
     pub(crate) fn enter(&mut self, state: u8) {
         self.is_over |= state == qp_state::ERR;
     }
 
-    /// Whether the kernel has nothing that was posted.
+    /// Whether the kernel has no posted request.
     pub(crate) fn is_idle(&self) -> bool {
         are_free(&self.slots)
     }
 
-    /// Takes out what the kernel does not look at any more: it has flushed what was there when the queue pair came to its error state.
+    /// Removes what the kernel does not read any more. It has flushed what was there when the queue pair entered its error state.
     pub(crate) fn take_late(&mut self, mut each: impl FnMut(Late)) {
         self.rewind();
         take_back(&mut self.slots, self.published, |wr_id, word| {
@@ -139,7 +140,7 @@ impl Sends {
     }
 }
 
-/// What the driver has of an operation: its number, and the remote memory or key.
+/// The driver's form of an operation: its number, and the remote memory or key.
 #[inline(always)]
 fn operation(opcode: &Opcode<'_>) -> Result<(u8, u32, u64), Refused> {
     Ok(match *opcode {
@@ -151,10 +152,10 @@ fn operation(opcode: &Opcode<'_>) -> Result<(u8, u32, u64), Refused> {
     })
 }
 
-/// The flags of a request that is the kernel's, without that of inline data.
+/// The flags of a request that belongs to the kernel, without the one for inline data.
 #[inline(always)]
 fn flags_of(flags: SendFlags, opcode: u8) -> Result<u16, Refused> {
-    // All three are the kernel's bits in other places.
+    // The kernel has the same three bits at other positions.
     const UP_BY_ONE: u32 = SendFlags::SIGNALED.bits() | SendFlags::SOLICITED.bits();
     const _: () = assert!(
         SendFlags::SIGNALED.bits() << 1 == WQE_SIGNALLED as u32
@@ -169,7 +170,7 @@ fn flags_of(flags: SendFlags, opcode: u8) -> Result<u16, Refused> {
     Ok(WQE_VALID | ((bits & UP_BY_ONE) << 1 | (bits & SendFlags::FENCE.bits()) << 4) as u16)
 }
 
-/// Writes what a request begins with, but for the word with its flags.
+/// Writes the head of a request without the word with its flags.
 #[inline(always)]
 fn put_head(slot: &mut Slot<'_, SendHead>, wr_id: u64, rkey: u32, address: u64) {
     slot.put::<{ offset_of!(Sqe, id) }, _>(wr_id);
@@ -177,13 +178,13 @@ fn put_head(slot: &mut Slot<'_, SendHead>, wr_id: u64, rkey: u32, address: u64) 
     slot.put::<{ offset_of!(Sqe, raddr) }, _>(address);
 }
 
-/// Writes pieces of memory behind what a request begins with, and says how many they are; none if there are more than `most`.
+/// Writes pieces of memory after the head of a request, and returns their number. `None` if there are more than `most`.
 #[inline(always)]
 pub(super) fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P, most: usize) -> Option<u8>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    // Most often there is one.
+    // Usually there is one piece.
     if pieces.len() != 1 {
         return put_others(slot.lend(), pieces, most);
     }
@@ -201,7 +202,7 @@ fn put_others<W>(
     if count > most {
         return None;
     }
-    // Of a read of nothing the kernel looks at the first one in any case.
+    // For a read of zero bytes the kernel reads the first piece in any case.
     if !slot.put_item(0, &Sge::default()) {
         return None;
     }
@@ -216,7 +217,7 @@ fn put_others<W>(
 /// The data of a request, taken out of its place.
 pub(super) enum Taken<'b, P, B> {
     Pieces(P),
-    /// All of it if it stands in one place, and each part.
+    /// All bytes if they are contiguous, and each part.
     Inline(Option<&'b [u8]>, B),
 }
 
@@ -234,7 +235,7 @@ where
     }
 }
 
-/// Writes the data of a request, and gives the word with its flags.
+/// Writes the data of a request, and returns the word with its flags.
 #[inline(always)]
 pub(super) fn put_data<'b, P, B>(
     slot: &mut Slot<'_, SendHead>,
@@ -248,7 +249,7 @@ where
 {
     match data {
         Taken::Pieces(pieces) => {
-            // A read has one place for its answer, which the kernel takes from the slot in any case.
+            // A read has one destination, which the kernel always takes from the slot.
             let most = if opcode == OP_READ { 1 } else { MAX_SGE };
             let count = put_pieces(slot, pieces, most).ok_or(Refused::TooLarge)?;
             Ok(mark(flags, count, opcode))
@@ -265,13 +266,13 @@ where
             if !slot.put_bytes(LENGTH, &len.to_ne_bytes()) {
                 return Err(Refused::TooLarge);
             }
-            // Of no bytes there is no piece.
+            // Zero bytes need no piece.
             Ok(if len == 0 { mark(flags, 0, opcode) } else { mark(flags | WQE_INLINE, 1, opcode) })
         }
     }
 }
 
-/// Copies bytes that stand in several places into a slot, and says how many they are; none if there is no room.
+/// Copies bytes from several places into a slot, and returns their number. `None` if there is no room.
 #[cold]
 #[inline(never)]
 fn put_parts(mut slot: Slot<'_, SendHead>, parts: &mut dyn Iterator<Item = &[u8]>) -> Option<usize> {
@@ -285,16 +286,16 @@ fn put_parts(mut slot: Slot<'_, SendHead>, parts: &mut dyn Iterator<Item = &[u8]
     Some(len)
 }
 
-/// A queue while it is filled, with what there is to know of it at hand.
+/// A queue, borrowed to be filled, with copies of the fields that each request needs.
 #[derive(Debug)]
 pub(crate) struct Writing<'a> {
     slots: flagged::Writing<'a, SendHead, SEND>,
     is_over: bool,
-    /// The request that is filled next, the first that is not shown, and the first for which there is no slot.
+    /// The request that is filled next, the first one that is not shown, and the first one for which there is no slot.
     next: u32,
     first: u32,
     end: u32,
-    /// Number of places, less one.
+    /// Number of places, minus one.
     places: u32,
     head: &'a mut u32,
     word: &'a mut u32,
@@ -308,7 +309,7 @@ impl Drop for Writing<'_> {
 }
 
 impl Writing<'_> {
-    /// Fills the next slot; its data is put by a function that gives the word with its flags.
+    /// Fills the next slot. The data is written by a function that returns the word with the flags.
     #[inline(always)]
     pub(super) fn fill(
         &mut self,
@@ -335,7 +336,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// The same of the data of the request that was filled last.
+    /// The same for the data of the request that was filled last.
     #[inline(always)]
     pub(super) fn fill_again(
         &mut self,
@@ -346,7 +347,7 @@ impl Writing<'_> {
             return Err(Refused::NotBegun);
         }
         let last = self.next.wrapping_sub(1);
-        // The kernel does not come there before the first has its flag.
+        // The kernel does not reach this slot before the first one has its flag.
         let word = if last == self.first { *self.word } else { self.slots.take_back(last) };
         let Some(mut free) = self.slots.free(last) else { return Err(Refused::NotBegun) };
         let opcode = word.to_ne_bytes()[3];
@@ -359,7 +360,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Nothing can be filled.
+    /// The error when nothing can be filled.
     #[cold]
     #[inline(never)]
     fn at_end(is_over: bool) -> Refused {

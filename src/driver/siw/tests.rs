@@ -1,4 +1,4 @@
-//! The queues against a kernel that the tests play.
+//! Tests of the queues with a kernel that the tests simulate.
 
 mod batches;
 mod lies;
@@ -26,7 +26,7 @@ use crate::driver::ring::flagged::FLAG;
 use crate::kernel::command::Command;
 use crate::kernel::mapping::Mapping;
 
-/// The kernel's memory, by the keys that it tells. It maps what has the right size only.
+/// The kernel's memory, by the keys that it returns. Only mappings with the right size succeed.
 #[derive(Default)]
 pub(super) struct Memory(RefCell<HashMap<u64, Mapping>>);
 
@@ -67,7 +67,7 @@ const RQ: u64 = 0x3000;
 const SRQ: u64 = 0x4000;
 const NUMBER: u32 = 0xb08;
 
-/// What takes requests out of the slots, as the kernel does, and completes them.
+/// Takes requests out of the slots, as the kernel does, and completes them.
 pub(super) struct Bench {
     pub(super) queue: Completions,
     pub(super) sends: Sends,
@@ -75,13 +75,13 @@ pub(super) struct Bench {
     cq: Mapping,
     sq: Mapping,
     rq: Mapping,
-    /// What the kernel has taken of each, and written.
+    /// Number of sends and receives that the kernel has taken, and of completions that it has written.
     sent: u32,
     received: u32,
     written: u32,
 }
 
-/// How many entries and slots there are.
+/// Number of entries and slots.
 pub(super) const ENTRIES: u32 = 4;
 
 impl Bench {
@@ -145,7 +145,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What stands in a slot of the send queue.
+    /// The contents of a slot of the send queue.
     pub(super) fn slot(&self, number: u32) -> Sqe {
         let mut slot = Sqe::new_zeroed();
         assert!(self.sq.read((number % ENTRIES) as usize * size_of::<Sqe>(), slot.as_mut_bytes()));
@@ -174,7 +174,7 @@ impl Bench {
         })
     }
 
-    /// The kernel writes a completion; false if the entry is not its own.
+    /// The kernel writes a completion. False if the entry does not belong to the kernel.
     pub(super) fn complete(&mut self, entry: Cqe) -> bool {
         let at = (self.written % ENTRIES) as usize * size_of::<Cqe>();
         let is_free = self.cq.load(at + FLAG, Ordering::Acquire).to_ne_bytes()[0] == 0;
@@ -191,7 +191,7 @@ impl Bench {
         places[..found].iter().map(|place| place.wc).collect()
     }
 
-    /// The word by which events are asked for.
+    /// The word by which events are requested.
     pub(super) fn alarm(&self) -> u32 {
         self.cq.load(ENTRIES as usize * size_of::<Cqe>(), Ordering::Relaxed)
     }
@@ -199,7 +199,7 @@ impl Bench {
 
 pub(super) const PIECE: Sge = Sge { addr: 0x1122_3344_5566_7788, length: 100, lkey: 0x2a01 };
 
-/// An entry of a completion.
+/// The entry of a completion.
 pub(super) fn entry(id: u64, opcode: u8, status: u16) -> Cqe {
     Cqe { id, flags: WQE_VALID as u8, opcode, status, bytes: 9, imm_data: 0, qp_id: NUMBER.into() }
 }

@@ -1,8 +1,8 @@
-//! Headers that a device finds only by what is in front of them.
+//! Headers that a device recognises only by the header before them.
 //!
-//! A spec of VXLAN, of MPLS or of the Ethernet header in a tunnel sets fields of its own and nothing that says that the header is
-//! there (parse_flow_attr, fs.c, Linux 6.1). If they must be zero, or may be anything, packets without the header match
-//! too. So the rule has to say it in another place: the port, the Ethertype or the protocol.
+//! A spec of VXLAN, of MPLS or of the Ethernet header in a tunnel sets its own fields, but nothing that says that the header is present
+//! (parse_flow_attr, fs.c, Linux 6.1). If the fields must be zero, or may be anything, packets without the header match too. The rule
+//! therefore has to announce the header in another place: the port, the Ethertype or the protocol.
 
 use uverbs_abi::flow::{
     self, FlowEthFilter, FlowGreFilter, FlowSpecEth, FlowSpecGre, FlowSpecTcpUdp, FlowTcpUdpFilter,
@@ -14,21 +14,21 @@ const MPLS: [u16; 2] = [0x8847, 0x8848];
 /// Ethernet as GRE's protocol.
 const ETHERNET: u16 = 0x6558;
 
-/// What the specs of a rule say, in whatever order they come.
+/// What the specs of a rule contain, in any order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Announced {
-    /// The places of specs that need to be announced.
+    /// The positions of specs that must be announced.
     vxlan: Option<u8>,
     inner_eth: Option<u8>,
     mpls: [Option<u8>; 2],
-    /// What announces MPLS outside and inside a tunnel, VXLAN, and an Ethernet header in a tunnel.
+    /// Whether there is an announcement for MPLS outside and inside a tunnel, for VXLAN, and for an Ethernet header in a tunnel.
     has_label: [bool; 2],
     has_port: bool,
     has_frame: bool,
 }
 
 impl Announced {
-    /// Takes notice of a spec in this place.
+    /// Records a spec at this position.
     pub(super) fn hear(&mut self, at: u8, type_: u32, spec: &[u8]) {
         let inner = usize::from(type_ & flow::SPEC_INNER != 0);
         let body = spec.get(8..).unwrap_or_default();
@@ -39,7 +39,7 @@ impl Announced {
                 let (value, mask) = halves::<FlowSpecEth, FlowEthFilter>(spec, |spec| (spec.val, spec.mask));
                 let is_whole = mask.ether_type.get() == 0xffff;
                 self.has_label[inner] |= is_whole && MPLS.contains(&value.ether_type.get());
-                // A mask of the tag asks for one.
+                // A mask of the tag requires a tag.
                 if inner == 1 && is_silent && mask.vlan_tag.get() == 0 {
                     self.inner_eth = Some(at);
                 }
@@ -66,7 +66,7 @@ impl Announced {
         }
     }
 
-    /// The place of a header that nothing announces, and what would.
+    /// The position of a header that nothing announces, and what would announce it.
     pub(super) fn missing(&self) -> Option<(u8, &'static str)> {
         let port = "packets without VXLAN would match too: name the port as well, as in `udp dst port 4789`";
         let label = "packets without MPLS would match too: name what announces it as well, `ether proto mpls`, a UDP \
@@ -81,7 +81,7 @@ impl Announced {
     }
 }
 
-/// Value and mask of a spec; zeros if it is cut short.
+/// Value and mask of a spec; zeros if it is truncated.
 fn halves<S, F>(spec: &[u8], of: impl FnOnce(S) -> (F, F)) -> (F, F)
 where
     S: FromBytes + FromZeros + Immutable + KnownLayout + IntoBytes,

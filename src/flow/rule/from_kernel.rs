@@ -1,4 +1,4 @@
-//! Rules that come in the kernel's layout.
+//! Rules in the kernel's layout.
 
 use std::marker::PhantomData;
 use std::mem::offset_of;

@@ -46,7 +46,7 @@ impl RuleType for Normal {}
 impl RuleType for CatchAll {}
 impl RuleType for Sniffer {}
 
-/// Room for the most and largest specs that the kernel takes.
+/// Room for the maximum number of specs of the maximum size that the kernel accepts.
 const SPECS_SIZE: usize = MAX_SPECS * MAX_SPEC_SIZE;
 
 /// A rule: which packets match, and what happens to them. [`create_flow`](crate::QueuePair::create_flow) puts it in force. Start
@@ -82,14 +82,14 @@ pub struct FlowRule<K: RuleType = Normal> {
     attr: FlowAttr,
     specs: [u8; SPECS_SIZE],
     counters: Option<Counters>,
-    /// Where the handle of the counters belongs, in the specs.
+    /// Offset of the handle of the counters in the specs.
     handle_at: usize,
     seen: Seen,
     problem: Option<Error>,
     kind: PhantomData<K>,
 }
 
-/// The kernel's request: its fixed part directly followed by the specs.
+/// The kernel's request: its fixed part, followed directly by the specs.
 #[derive(IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
 #[repr(C)]
 pub(super) struct Request {
@@ -105,7 +105,7 @@ impl Request {
     }
 }
 
-/// What the rule has so far: headers outside and inside a tunnel, and actions.
+/// The contents of the rule so far: outer and inner headers, and actions.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     layers: [Layers; 2],
@@ -115,7 +115,7 @@ struct Seen {
     announced: Announced,
 }
 
-/// The layers seen in one place: one of each kind, or the rule is refused.
+/// The layers at one place: at most one of each kind.
 type Layers = [Option<Layer>; 6];
 
 impl<K: RuleType> FlowRule<K> {
@@ -157,7 +157,7 @@ impl<K: RuleType> FlowRule<K> {
         self.problem.clone().map_or(Ok(()), Err)
     }
 
-    /// The place of a spec whose header nothing announces, and what would.
+    /// The position of a spec whose header no other header announces, and what would announce it.
     pub(super) fn missing(&self) -> Option<(u8, &'static str)> {
         self.seen.announced.missing()
     }
@@ -188,8 +188,7 @@ impl<K: RuleType> FlowRule<K> {
         request
     }
 
-    /// A rule at the same place that counts as this one, and takes any packet: everything that is needed before headers are
-    /// looked at, and valid.
+    /// A rule at the same place that counts like this one, and matches any packet: everything that is checked before headers, and valid.
     pub(super) fn without_headers(&self) -> FlowRule {
         let count = FlowSpecActionCount {
             hdr: action::<FlowSpecActionCount>(flow::SPEC_ACTION_COUNT),
@@ -214,7 +213,7 @@ impl<K: RuleType> FlowRule<K> {
         self.problem.get_or_insert_with(|| Error::refused("flow.create", Errno::EINVAL, hint));
     }
 
-    /// Appends a spec; more than fit make the rule refused.
+    /// Appends a spec. If there are too many, the rule is refused.
     fn push(&mut self, spec: &[u8]) {
         let size = usize::from(self.attr.size);
         let room = self.specs.get_mut(size..size + spec.len());
@@ -365,7 +364,7 @@ impl FlowRule<Normal> {
         self
     }
 
-    /// Remembers a header, and refuses the rule if it contradicts one before.
+    /// Records a header, and refuses the rule if it contradicts an earlier one.
     fn note(&mut self, layer: Layer, ether_type: Option<u16>, inner: bool) {
         let place = if inner { "inner" } else { "outer" };
         let layers = &mut self.seen.layers[usize::from(inner)];
@@ -375,8 +374,7 @@ impl FlowRule<Normal> {
         }
         let named = &mut self.seen.ether_type[usize::from(inner)];
         *named = named.or(ether_type);
-        // Behind MPLS labels an IP header comes without an Ethertype of its own; mlx5 matches it there
-        // (is_valid_ethertype, fs.c, Linux 6.1).
+        // After MPLS labels an IP header has no Ethertype of its own; mlx5 matches it there (is_valid_ethertype, fs.c, Linux 6.1).
         let wrong = named.filter(|number| !matches!(number, 0x8847 | 0x8848)).filter(|number| {
             layers.iter().flatten().any(|layer| ip_ether_type(*layer).is_some_and(|ip| ip != *number))
         });
@@ -431,8 +429,8 @@ impl FlowRule<Normal> {
     }
 }
 
-/// Where the specs begin that stand back to back here, and their heads. The kernel goes from one to the next in the same way, and
-/// looks at none behind one whose size makes no sense (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
+/// The positions and heads of specs that follow one another. The kernel goes from one to the next in the same way, and does not read any
+/// behind one with an invalid size (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
 fn heads(specs: &[u8]) -> impl Iterator<Item = (usize, FlowSpecHdr)> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -448,7 +446,7 @@ fn action<T>(type_: u32) -> FlowSpecHdr {
     FlowSpecHdr { type_, size: size_of::<T>() as u16, reserved: 0 }
 }
 
-/// Whether no packet has both headers in one place.
+/// Whether no packet has both headers at one place.
 fn excludes(one: Layer, other: Layer) -> bool {
     let ip = |layer| matches!(layer, Layer::Ipv4 | Layer::Ipv6);
     one == other || (ip(one) && ip(other))

@@ -1,4 +1,4 @@
-//! A text's words: where they stand, and what is wrong with those that nothing knows.
+//! The words of a text, their positions, and the errors for unknown words.
 
 use uverbs_abi::flow;
 
@@ -16,7 +16,7 @@ pub(super) const FLAGS: &[(u32, &str)] = &[
 /// Words for actions and attributes.
 pub(super) const OTHERS: [&str; 6] = ["drop", "tag", "priority", "dont-trap", "egress", "allow-loop-back"];
 
-/// A run of characters without space between them.
+/// A sequence of characters without a space.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word<'a> {
     pub(super) text: &'a str,
@@ -41,7 +41,7 @@ pub(super) fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// Whether a header's name can be followed by this word; none is the end of the text.
+/// Whether this word can follow the name of a header; the empty word is the end of the text.
 pub(super) fn begins_a_part(word: &str) -> bool {
     let first = |phrase: &str| phrase.split(' ').next() == Some(word);
     ["", "and", "inner"].contains(&word)
@@ -56,7 +56,7 @@ pub(super) fn unknown_word(word: Word<'_>) -> Fault {
     }
 }
 
-/// The fault of a word that begins no part of a rule.
+/// The error for a word that begins no part of a rule.
 pub(super) fn unknown(word: Word<'_>) -> Fault {
     let lower = word.text.to_ascii_lowercase();
     let text = quoted(word.text);

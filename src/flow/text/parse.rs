@@ -1,4 +1,4 @@
-//! From text to a rule.
+//! Parses the text of a rule.
 
 use uverbs_abi::flow;
 
@@ -10,14 +10,14 @@ use super::value;
 use crate::flow::rule::{CatchAll, FlowRule, Normal, RuleType, Sniffer};
 use crate::flow::spec::FlowTag;
 
-/// Words that tcpdump has in front of addresses, and that say nothing here.
+/// Words that tcpdump uses before addresses, and that have no meaning here.
 const FILLERS: [&str; 2] = ["host", "net"];
 
 pub(super) fn rule(text: &str, port: u8) -> Result<AnyRule, RuleError> {
     Parser::new(text).rule(port).map_err(|fault| fault.of(text))
 }
 
-/// A header with what its fields ask for, or an action: one spec.
+/// A header with the values of its fields, or an action: one spec.
 struct Item {
     column: usize,
     kind: ItemKind,
@@ -35,7 +35,7 @@ struct Parser<'a> {
     /// The first word, if it is one of [`TYPES`].
     type_: Option<&'a str>,
     items: Vec<Item>,
-    /// Phrases already there, and whether for inner headers: each may come once.
+    /// Phrases that were already found, and whether for inner headers: each may occur once.
     seen: Vec<(&'static str, bool)>,
     priority: u16,
     flags: u32,
@@ -51,7 +51,7 @@ impl<'a> Parser<'a> {
         self.words.get(self.next).copied()
     }
 
-    /// The next word; at the end of the text an empty one, behind the last.
+    /// The next word; at the end of the text an empty one, after the last.
     fn take(&mut self) -> Word<'a> {
         let word = self.peek().unwrap_or_else(|| {
             let end = self.words.last().map_or(1, |word| word.column + word.text.chars().count());
@@ -104,7 +104,7 @@ impl<'a> Parser<'a> {
                 ItemKind::Tag(tag) => rule.tag(*tag),
                 ItemKind::Drop => rule.drop(),
             };
-            // The builder keeps the first contradiction: it came with this item.
+            // The builder keeps the first contradiction, which this item caused.
             if let Err(error) = rule.contradiction() {
                 return Err(Fault::new(item.column, error.hint().unwrap_or("the rule contradicts itself")));
             }
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
                 let word = self.take();
                 let most = FlowTag::MAX.get();
                 let number = value::number(word.text, word.column, most, "a tag of up to 24 bits")?;
-                // The most is that of the type.
+                // The maximum is that of the type.
                 self.items.extend(FlowTag::new(number).map(|tag| Item { column, kind: ItemKind::Tag(tag) }));
             }
             "priority" => {
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
             self.items.len() - 1
         });
         let Some(field) = field else { return Ok(()) };
-        // Two phrases for the same bits: the later would overwrite the earlier.
+        // Two phrases for the same bits: the later one would overwrite the earlier.
         let clash = |other: &&Field| other.at == field.at && other.phrase != field.phrase;
         if let Some(other) = header.fields.iter().find(|f| clash(f) && self.seen.contains(&(f.phrase, inner)))
         {

@@ -1,4 +1,4 @@
-//! The words of the language: headers, their fields, and where each stands in a filter.
+//! The words of the language: headers, their fields, and the place of each in a filter.
 
 use std::mem::offset_of;
 
@@ -17,13 +17,13 @@ pub(super) const MAX_FILTER: usize = size_of::<FlowIpv6Filter>();
 /// A header that rules can match.
 #[derive(Debug)]
 pub(super) struct Header {
-    /// The word for it, which also means "there is such a header".
+    /// Its word, which also means "this header is present".
     pub(super) name: &'static str,
     /// `SPEC_ETH` and so on.
     pub(super) type_: u32,
     /// Bytes of its filter.
     pub(super) size: usize,
-    /// Adds the spec of a value and a mask to a rule, outside of a tunnel or, if so told, inside.
+    /// Adds the spec of a value and a mask to a rule, outside a tunnel or inside.
     pub(super) add: Add,
     /// In the order they are printed.
     pub(super) fields: &'static [Field],
@@ -39,10 +39,10 @@ fn filter<T: FromBytes>(bytes: &[u8]) -> T {
     T::read_from_prefix(bytes).map_or_else(|_| T::new_zeroed(), |(filter, _)| filter)
 }
 
-/// A field of a header. The first of several at one place that can express a value and mask is printed.
+/// A field of a header. If several fields at one place can express a value and mask, the first one is printed.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// All words in front of the value.
+    /// All words before the value.
     pub(super) phrase: &'static str,
     /// Offset in the filter.
     pub(super) at: usize,
@@ -59,8 +59,7 @@ pub(super) enum Form {
     Number(Number),
 }
 
-/// How a number is written. `most` and `limit` are runs of ones: the mask of a value without one, and
-/// all bits that a mask may have.
+/// How a number is written. `most` and `limit` are sequences of ones: the mask of a value without one, and all bits that a mask may have.
 #[derive(Debug)]
 pub(super) struct Number {
     /// Bytes of the field, in network order.

@@ -1,4 +1,4 @@
-//! The doorbell of a send ring in shared memory, which is rung with each post: a command of three attributes and no more.
+//! The doorbell of a send ring in shared memory, which is rung with each post: a command with exactly three attributes.
 
 use uverbs_abi::ids::device::{self, invoke_write};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
@@ -30,7 +30,7 @@ struct Wire {
 const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
 
 impl Doorbell {
-    /// That of the queue pair `handle` of a device with the driver `driver_id`.
+    /// For the queue pair `handle` of a device with the driver `driver_id`.
     #[inline]
     pub(crate) fn new(driver_id: u32, handle: u32) -> Self {
         let header = IoctlHdr {
@@ -62,7 +62,7 @@ impl Doorbell {
         Self { wire, request, response: PostSendResp::new_zeroed() }
     }
 
-    /// The same as an ordinary command, for a transport that knows nothing better.
+    /// The same as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command<'a>(&'a mut self, op: &'static str) -> Command<'a> {
         let mut command = Command::write(op, cmd::POST_SEND);
         command
@@ -72,12 +72,12 @@ impl Doorbell {
         command
     }
 
-    /// Says whether [`Doorbell::as_command`] was answered.
+    /// Stores whether [`Doorbell::as_command`] was answered.
     pub(crate) fn mark(&mut self, valid: bool) {
         self.wire.response.flags = ATTR_F_MANDATORY | if valid { ATTR_F_VALID_OUTPUT } else { 0 };
     }
 
-    /// Header and attributes as the ioctl reads them. The addresses in it are good while this is not moved.
+    /// Header and attributes as the ioctl reads them. The addresses in it are valid while this is not moved.
     #[inline]
     pub(crate) fn lower(&mut self) -> &mut [u8] {
         self.wire.request.data = std::ptr::from_ref(&self.request).expose_provenance() as u64;
@@ -86,7 +86,7 @@ impl Doorbell {
         self.wire.as_mut_bytes()
     }
 
-    /// Whether the kernel marked its answer as written.
+    /// Whether the kernel marked its response as written.
     #[inline]
     pub(crate) fn is_answered(&self) -> bool {
         self.wire.response.flags & ATTR_F_VALID_OUTPUT != 0

@@ -28,7 +28,7 @@ pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Most attributes in one command; the largest the crate sends (create QP) has 14.
+/// Maximum number of attributes in one command; the largest that the crate sends (create QP) has 14.
 const CAPACITY: usize = 16;
 
 /// The header directly followed by the attributes, as `ib_uverbs_ioctl` reads them.
@@ -42,7 +42,7 @@ struct Wire {
 /// The memory behind an attribute.
 #[derive(Default)]
 enum Buffer<'a> {
-    /// None: the value is inline, or the attribute is a handle or an fd.
+    /// None: the value is inline, or the attribute is a handle or a file descriptor.
     #[default]
     None,
     In(&'a [u8]),
@@ -65,15 +65,15 @@ pub struct Command<'a> {
     op: &'static str,
     wire: Wire,
     buffers: [Buffer<'a>; CAPACITY],
-    /// Bit `i` is set when attribute `i` has a buffer, so an address to be filled in.
+    /// Bit `i` is set if attribute `i` has a buffer, so that its address must be filled in.
     addressed: u32,
     nested: Option<Nested<'a>>,
-    /// Where a new file descriptor comes back.
+    /// Where the new file descriptor is returned.
     fd_at: Option<FdAt>,
     fd: Option<OwnedFd>,
-    /// The memory that the command registers: its address stands in the request, where the kernel finds it.
+    /// The memory that the command registers. Its address is in the request, where the kernel reads it.
     memory: Option<&'a Mapping>,
-    /// Why this command cannot be sent; found while it was built, reported when it is sent.
+    /// Why this command cannot be sent. The reason is found while the command is built, and reported when it is sent.
     unsendable: Option<&'static str>,
 }
 
@@ -85,15 +85,15 @@ enum FdAt {
     Output(usize),
 }
 
-/// Bytes of a place that a driver is told the address of: what rxe writes, the one driver that does so
-/// (rxe_srq_from_attr, rxe_srq.c, Linux 6.1).
+/// Size of a place whose address is passed to a driver: what rxe writes, the only driver that does so (rxe_srq_from_attr, rxe_srq.c,
+/// Linux 6.1).
 pub(crate) const PLACE: usize = 16;
 
 const EMPTY: Attr = Attr { attr_id: 0, len: 0, flags: 0, elem_id: 0, reserved: 0, data: 0 };
 
 impl<'a> Command<'a> {
     /// A command for `method` of `object`; `op` names it in errors and traces.
-    // A call, as what adds to it: commands are made in a hundred places, and cost by what the kernel does.
+    // A function call, like the methods that add to it: commands are built in a hundred places, and the kernel's work costs far more.
     #[inline(never)]
     pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
         Self::empty(op, object, method)
@@ -155,13 +155,13 @@ impl<'a> Command<'a> {
         index
     }
 
-    /// An object that exists.
+    /// An existing object.
     pub(crate) fn handle(&mut self, id: u16, handle: u32) -> &mut Self {
         self.push(id, 0, handle.into(), Buffer::None);
         self
     }
 
-    /// An object that the command makes; see [`Command::new_handle_of`].
+    /// An object that the command creates; see [`Command::new_handle_of`].
     pub(crate) fn new_handle(&mut self, id: u16) -> &mut Self {
         self.handle(id, 0)
     }
@@ -172,7 +172,7 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// A file descriptor that the command makes; see [`Command::take_fd`].
+    /// A file descriptor that the command creates; see [`Command::take_fd`].
     pub(crate) fn new_fd(&mut self, id: u16) -> &mut Self {
         let index = self.push(id, 0, 0, Buffer::None);
         self.fd_at = Some(FdAt::Attr(index));
@@ -196,7 +196,7 @@ impl<'a> Command<'a> {
         self.input(UHW_IN, value)
     }
 
-    /// A value or struct that goes in: inline up to eight bytes, else borrowed.
+    /// An input value or struct: inline up to eight bytes, otherwise borrowed.
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
         self.bytes(id, value.as_bytes())
     }
@@ -211,12 +211,12 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// The place of the driver's own answer.
+    /// The place for the driver's response.
     pub(crate) fn driver_output(&mut self, bytes: &'a mut [u8]) -> &mut Self {
         self.output(UHW_OUT, bytes)
     }
 
-    /// The driver's own request and the place of its answer, each if there is one.
+    /// The driver's request and the place for its response, if they exist.
     pub(crate) fn driver_payload(&mut self, (request, answer): (&'a [u8], &'a mut [u8])) -> &mut Self {
         if !request.is_empty() {
             self.driver_input(request);
@@ -227,7 +227,7 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// A struct that goes in and that holds, at `at`, the address of `inner`.
+    /// An input struct that contains the address of `inner` at offset `at`.
     pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
         let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());
         if outer.len() <= MAX_INLINE || self.nested.is_some() || !fits {
@@ -242,26 +242,26 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Says which memory the command registers, so that a device in this process can keep it alive.
+    /// Names the memory that the command registers, so that a device in this process can keep it alive.
     pub(crate) fn registers(&mut self, memory: &'a Mapping) -> &mut Self {
         self.memory = Some(memory);
         self
     }
 
-    /// The driver's request is the address of `place`: it writes there, and marks nothing.
+    /// The driver's request is the address of `place`. The driver writes there, and does not mark the attribute.
     pub(crate) fn tells_at(&mut self, place: &'a mut [u8; PLACE]) -> &mut Self {
         self.push(UHW_IN, MAX_INLINE, 0, Buffer::Place(place));
         self
     }
 
-    /// A place for an answer; it is always borrowed, also for four or eight bytes.
+    /// A place for a response. It is always borrowed, even for four or eight bytes.
     #[inline(never)]
     pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
         self.push(id, bytes.len(), 0, Buffer::Out(bytes));
         self
     }
 
-    /// Says that the output just pushed begins with a new file descriptor.
+    /// The output that was added last begins with a new file descriptor.
     pub(crate) fn output_is_fd(&mut self) -> &mut Self {
         self.fd_at = self.len().checked_sub(1).map(FdAt::Output);
         self
@@ -273,12 +273,12 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Whether the command can be sent at all.
+    /// Whether the command can be sent.
     pub(crate) fn sendable(&self) -> Result<()> {
         self.unsendable.map_or(Ok(()), |why| Err(Error::refused(self.op, Errno::EINVAL, why)))
     }
 
-    /// Whether the kernel marked every output as written; only then may they be looked at.
+    /// Whether the kernel marked every output as written. Only then may they be read.
     #[inline]
     pub(crate) fn outputs_are_valid(&self) -> bool {
         let mut rest = self.addressed;
@@ -291,21 +291,21 @@ impl<'a> Command<'a> {
         true
     }
 
-    /// The handle that the kernel stored for a [`Command::new_handle`]. Only after success: the
-    /// kernel stores an id also when the command fails later.
+    /// The handle that the kernel stored for a [`Command::new_handle`]. To be called only after success: the kernel stores an id even if
+    /// the command fails later.
     pub(crate) fn new_handle_of(&self, id: u16) -> Result<u32> {
         let attr = self.attrs().find(|attr| attr.attr_id == id);
         attr.and_then(|attr| u32::try_from(attr.data).ok())
             .ok_or_else(|| Error::malformed(self.op, "the new handle is missing or not a 32-bit number"))
     }
 
-    /// The file descriptor that the command made.
+    /// The file descriptor that the command created.
     pub(crate) fn take_fd(&mut self) -> Result<OwnedFd> {
         self.fd.take().ok_or_else(|| Error::malformed(self.op, "no file descriptor came back"))
     }
 
-    /// Writes the address of every buffer into its attribute and gives header and attributes as the
-    /// ioctl reads them. The addresses are good until the command is next touched.
+    /// Writes the address of every buffer into its attribute, and returns header and attributes as the ioctl reads them. The addresses
+    /// are valid until the command is accessed again.
     #[inline]
     pub(crate) fn lower(&mut self) -> &mut [u8] {
         if let Some(nested) = &self.nested
@@ -328,7 +328,7 @@ impl<'a> Command<'a> {
         self.wire.as_mut_bytes()
     }
 
-    /// After success: the number of the new file descriptor, which nobody owns yet.
+    /// After success: the number of the new file descriptor, which has no owner yet.
     pub(crate) fn raw_fd(&self) -> Option<i32> {
         match self.fd_at? {
             FdAt::Attr(index) => i32::try_from(self.wire.attrs[index].data as i64).ok(),
@@ -339,13 +339,13 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// Hands over the new file descriptor.
+    /// Passes in the new file descriptor.
     pub(crate) fn give_fd(&mut self, fd: OwnedFd) {
         self.fd = Some(fd);
     }
 }
 
-/// Eight bytes or fewer, as they stand in an attribute.
+/// At most eight bytes, as an attribute contains them.
 #[inline(always)]
 fn inline(bytes: &[u8]) -> u64 {
     let mut inline = [0; MAX_INLINE];
@@ -353,7 +353,7 @@ fn inline(bytes: &[u8]) -> u64 {
     u64::from_ne_bytes(inline)
 }
 
-/// Takes the lowest set bit.
+/// Removes and returns the lowest set bit.
 #[inline]
 fn next(bits: &mut u32) -> Option<usize> {
     let index = bits.trailing_zeros();
@@ -361,7 +361,7 @@ fn next(bits: &mut u32) -> Option<usize> {
     (index < CAPACITY as u32).then_some(index as usize)
 }
 
-/// What a transport sees of a command.
+/// The part of a command that a transport can access.
 impl Command<'_> {
     /// The operation, as `object.verb`.
     pub fn op(&self) -> &'static str {
@@ -404,7 +404,7 @@ impl Command<'_> {
         self.nested.as_ref().filter(|nested| nested.attr == index).map(|nested| (nested.at, nested.bytes))
     }
 
-    /// The memory that the command registers, if it was said.
+    /// The memory that the command registers, if it was set.
     #[cfg_attr(not(feature = "soft"), expect(dead_code))]
     pub(crate) fn registered(&self) -> Option<&Mapping> {
         self.memory
@@ -418,7 +418,7 @@ impl Command<'_> {
         }
     }
 
-    /// The memory behind attribute `index`, to be written; the attribute is marked as written.
+    /// The memory behind attribute `index`, to be written. The attribute is marked as written.
     pub(crate) fn answer(&mut self, index: usize) -> Option<&mut [u8]> {
         let bytes = match self.buffers.get_mut(index)? {
             Buffer::Out(bytes) => bytes,
@@ -437,7 +437,7 @@ impl Command<'_> {
         }
     }
 
-    /// The attribute at `index`, to be answered or damaged.
+    /// The attribute at `index`, to be answered, or to be damaged by a test.
     pub(crate) fn attr_mut(&mut self, index: usize) -> Option<&mut Attr> {
         let len = self.len();
         self.wire.attrs[..len].get_mut(index)

@@ -1,4 +1,4 @@
-//! The read of counters, which hot loops send: a command of three attributes and no more.
+//! The read of counters, which hot loops send: a command with exactly three attributes.
 
 use uverbs_abi::ids::counters::{self, read};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
@@ -9,7 +9,7 @@ use super::{Command, EMPTY};
 /// The operation that errors and traces name.
 pub(crate) const OP: &str = "counters.read";
 
-/// Most values that one read can return: their length in bytes is a 16-bit number.
+/// Maximum number of values of one read: their length in bytes is a 16-bit number.
 pub(crate) const MAX_VALUES: usize = u16::MAX as usize / size_of::<u64>();
 
 /// A read of counters that can be sent any number of times, each time with a buffer for the values.
@@ -52,7 +52,7 @@ impl CountersRead {
         })
     }
 
-    /// The same as an ordinary command, for a transport that knows nothing better.
+    /// The same as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command<'a>(&self, values: &'a mut [u64]) -> Command<'a> {
         let mut command = Command::new(OP, counters::OBJECT, counters::method::READ);
         command
@@ -63,14 +63,13 @@ impl CountersRead {
         command
     }
 
-    /// Says whether [`CountersRead::as_command`] was answered with values.
+    /// Stores whether [`CountersRead::as_command`] was answered with values.
     pub(crate) fn mark(&mut self, valid: bool) {
         self.0.values.flags = ATTR_F_MANDATORY | if valid { ATTR_F_VALID_OUTPUT } else { 0 };
     }
 
-    /// Header and attributes as the ioctl reads them. The address of the values in it is good while they
-    /// are borrowed and nothing else touches them. There are [`MAX_VALUES`] at most; of more, fewer are
-    /// written.
+    /// Header and attributes as the ioctl reads them. The address of the values is valid while they are borrowed and nothing else uses
+    /// them. At most [`MAX_VALUES`] values are written, even if there are more.
     #[inline]
     pub(crate) fn lower(&mut self, values: &mut [u64]) -> &mut [u8] {
         self.0.values.len = size_of_val(values) as u16;

@@ -1,21 +1,21 @@
-//! Memory that a device may read and write while we hold it.
+//! Memory that a device may read and write while this process holds it.
 //!
 //! # Safety
-//! - `base..base + len` is memory of one allocation, valid for reads and writes, and lives as long as `keep` does:
-//!   `keep` owns it, and nothing in this file frees or moves it before. Of memory that the caller keeps
-//!   ([`Mapping::from_raw`]) the caller has promised this.
-//! - If `pages` is set, all of the pages that it lies in are such memory too, not only its own bytes.
-//! - No Rust reference to this memory is ever made but to atomics. Words of 32 bits, aligned, are accessed as such
-//!   wherever the whole word may be touched (it is inside, or `pages` is set), and bytes elsewhere, at the two
-//!   edges. Which of both is a matter of the address alone, since atomic accesses of different sizes must not race
-//!   (`std::sync::atomic`). So a device (or the soft device's threads) that writes at the same time is a race of values,
-//!   never undefined behaviour on our side. Bounds are checked before every access. The exceptions are device registers
-//!   (`register.rs`), which are only ever written, whole, and values of 64 bits that a device counts in (`value.rs`).
-//! - What was handed over is handed back only by the last [`Mapping`] of it (`Arc::try_unwrap`), and whoever
-//!   registers it keeps one for as long as the device may touch it.
+//! - `base..base + len` is memory of one allocation, valid for reads and writes, and lives as long as `keep` does: `keep` owns it, and
+//!   nothing in this file frees or moves it earlier. For memory that the caller keeps ([`Mapping::from_raw`]), the caller has promised
+//!   this.
+//! - If `pages` is set, all pages that contain the memory are such memory too, not only its own bytes.
+//! - The only Rust references to this memory are to atomics. Words of 32 bits, aligned, are accessed as such wherever the whole word may
+//!   be accessed (it is inside, or `pages` is set), and bytes elsewhere, at the two edges. The address alone determines which of the two
+//!   is used, because atomic accesses of different sizes must not race (`std::sync::atomic`). A device (or the soft device's threads)
+//!   that writes at the same time is therefore a race of values, never undefined behaviour. Bounds are checked before every access. The
+//!   exceptions are device registers (`register.rs`), which are only written, as a whole, and values of 64 bits that a device counts in
+//!   (`value.rs`).
+//! - An object that was passed in is returned only by the last [`Mapping`] of it (`Arc::try_unwrap`), and code that registers the memory
+//!   keeps one as long as the device may access it.
 //!
-//! A mapped file that somebody shortens ends the process by a signal when the missing page is touched; nothing is read or
-//! written elsewhere.
+//! If another program truncates a mapped file, accessing the missing page ends the process with a signal; nothing is read or written
+//! elsewhere.
 
 #![allow(unsafe_code)]
 
@@ -32,10 +32,10 @@ use nix::errno::Errno;
 pub(crate) use self::register::Register;
 pub(crate) use self::value::Value;
 
-/// To what shared blocks are aligned: the smallest page that a device or a system has.
+/// The alignment of shared blocks: the smallest page size of a device or a system.
 const PAGE: usize = 4096;
 
-/// The size from which on a block is a mapping of its own.
+/// The size from which on a block is a separate mapping.
 const LARGE: usize = 1 << 20;
 
 /// Memory that a device may read and write: memory of the device itself, or memory to be registered.
@@ -65,24 +65,24 @@ const LARGE: usize = 1 << 20;
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// The memory consists of whole pages, so words that reach over its edges may be touched.
+    /// The memory consists of whole pages, so words that cross its edges may be accessed.
     pages: bool,
     keep: Keep,
 }
 
-/// Owns the memory.
+/// The owner of the memory.
 #[derive(Clone, Debug)]
 enum Keep {
     File(#[expect(dead_code, reason = "held for its Drop")] Arc<MmapRaw>),
     Mut(Arc<MmapMut>),
     Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
     Boxed(Arc<Boxed>),
-    /// The caller does.
+    /// The caller keeps it.
     Caller,
 }
 
-// SAFETY: the memory is reached through atomics only (third invariant), which any thread may use; the
-// owner in `keep` may be dropped on any thread (munmap and dealloc do not care).
+// SAFETY: the memory is accessed through atomics only (third invariant), which any thread may use; the owner in `keep` may be dropped on
+// any thread (munmap and dealloc allow this).
 unsafe impl Send for Mapping {}
 // SAFETY: as above: `&Mapping` gives atomic access only.
 unsafe impl Sync for Mapping {}
@@ -106,7 +106,7 @@ impl Drop for Block {
     }
 }
 
-/// A box taken apart: a `Box` may not be looked at by others while it exists.
+/// A box taken apart: a `Box` must not be accessed by others while it exists.
 #[derive(Debug)]
 struct Boxed(NonNull<[u8]>);
 
@@ -118,8 +118,7 @@ unsafe impl Sync for Boxed {}
 impl Boxed {
     fn into_box(self) -> Box<[u8]> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it was made by `Box::into_raw`, and is put together again only here and in `drop`, which
-        // does not come any more.
+        // SAFETY: it was made by `Box::into_raw`, and is put together again only here and in `drop`, which is not called any more.
         unsafe { Box::from_raw(this.0.as_ptr()) }
     }
 }
@@ -146,8 +145,8 @@ impl From<Box<[u8]>> for Mapping {
     }
 }
 
-/// The owned object again; the mapping itself if it is of another kind, or as long as a clone or a memory
-/// region has it.
+/// Returns the object that owns the memory; or the mapping itself if it is of another kind, or as long as a clone or a memory region uses
+/// it.
 macro_rules! hand_back {
     ($($owned:ty, $variant:ident, $and_then:expr;)*) => {
         $(
@@ -174,9 +173,9 @@ hand_back! {
 }
 
 impl Mapping {
-    /// What `mmap` gave.
+    /// A mapping from the result of `mmap`.
     fn mapped(base: *mut u8, len: usize, keep: Keep) -> Self {
-        // It never gives address zero for a mapping without MAP_FIXED, but say it by the type.
+        // `mmap` never returns address zero without MAP_FIXED, but the type has to show it.
         match NonNull::new(base) {
             Some(base) => Self { base, len, pages: true, keep },
             None => Self { base: NonNull::dangling(), len: 0, pages: false, keep },
@@ -192,7 +191,7 @@ impl Mapping {
     /// Those of `mmap(2)`, for example for a file that was not opened for reading and writing, or for length zero.
     pub fn of_file(file: &File, offset: u64, len: usize) -> std::io::Result<Self> {
         if len == 0 {
-            // As mmap(2) says; `memmap2` would map a page, and the kernel give a ring away for it.
+            // As mmap(2) specifies. `memmap2` would map a page instead, and the kernel would return a ring for it.
             return Err(Errno::EINVAL.into());
         }
         let map = MmapOptions::new().offset(offset).len(len).map_raw(file)?;
@@ -235,16 +234,16 @@ impl Mapping {
         Self { base, len, pages: false, keep: Keep::Caller }
     }
 
-    /// A zeroed block of at least `len` bytes, rounded up to whole pages. Of a large one no page is touched, so that it
-    /// takes memory only as it is used: who asks for more than there is gets an error, and is not ended by the kernel.
+    /// A zeroed block of at least `len` bytes, rounded up to whole pages. The pages of a large block are not touched, so it takes memory
+    /// only as it is used: a request for more than there is returns an error, and the kernel does not end the process.
     ///
     /// # Errors
-    /// `EINVAL` for a length of zero, `ENOMEM` when there is no memory.
+    /// `EINVAL` for a length of zero, `ENOMEM` if there is not enough memory.
     pub(crate) fn block(len: usize) -> Result<Self, Errno> {
         let size = len.checked_next_multiple_of(PAGE).filter(|size| *size > 0).ok_or(Errno::EINVAL)?;
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| Errno::ENOMEM)?;
         if size >= LARGE && !cfg!(miri) {
-            // The standard library's zeroed memory of this alignment is written all over.
+            // The standard library would write all of a zeroed allocation with this alignment.
             return MmapMut::map_anon(size).map(Self::from).map_err(|_| Errno::ENOMEM);
         }
         // SAFETY: the layout's size is not zero.
@@ -263,7 +262,7 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The address as the device is told it.
+    /// The address in the form that the device gets.
     #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.base.as_ptr().expose_provenance() as u64
@@ -291,7 +290,7 @@ impl Mapping {
         }
     }
 
-    /// As many words from `offset` on; none when that leaves the mapping, or at an address that is no multiple of four.
+    /// `count` words from `offset` on. `None` if they are not inside the mapping, or if the address is not a multiple of four.
     #[inline]
     pub(crate) fn many_words(&self, offset: usize, count: usize) -> Option<&[AtomicU32]> {
         let place = self.place(offset, count.checked_mul(4)?)?;
@@ -300,7 +299,7 @@ impl Mapping {
         is_aligned.then(|| unsafe { std::slice::from_raw_parts(place.cast().as_ptr(), count) })
     }
 
-    /// The same, of a number that is known.
+    /// The same for a constant number of words.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
         self.many_words(offset, N)?.first_chunk()
@@ -341,7 +340,7 @@ impl Mapping {
         let (first, rest) = bytes.split_at_mut(head);
         let (middle, last) = rest.split_at_mut(words);
         self.read_part(offset, first);
-        // SAFETY: `head` bytes on is still inside, at the begin of a word, and `middle` is whole words.
+        // SAFETY: `head` bytes on is still inside, at the beginning of a word, and `middle` is whole words.
         unsafe { read_words(place.add(head), middle) };
         self.read_part(offset + head + words, last);
     }
@@ -358,26 +357,26 @@ impl Mapping {
         self.write_part(offset + head + words, last);
     }
 
-    /// The word that the byte at `offset` is in, if the whole of it may be touched, and where in it the byte is.
+    /// The word that contains the byte at `offset`, if all of it may be accessed, and the position of the byte in it.
     fn word_around(&self, offset: usize) -> (Option<&AtomicU32>, usize) {
         let Some(place) = self.place(offset, 1) else { return (None, 0) };
         let start = place.addr().get() % 4;
         let word = place.as_ptr().wrapping_sub(start);
         let first = self.base.addr().get();
         let is_whole = self.pages || (word.addr() >= first && word.addr() + 4 <= first + self.len);
-        // SAFETY: an aligned word that may be touched as a whole (second and third invariant), alive as long as
-        // `self`, and by its address never anything but a word.
+        // SAFETY: an aligned word that may be accessed as a whole (second and third invariant), alive as long as `self`, and by its
+        // address only accessed as a word.
         (is_whole.then(|| unsafe { AtomicU32::from_ptr(word.cast()) }), start)
     }
 
-    /// The byte at `offset`, of a word that may not be touched as a whole.
+    /// The byte at `offset`, in a word that may not be accessed as a whole.
     fn byte(&self, offset: usize) -> Option<&AtomicU8> {
         let place = self.place(offset, 1)?;
-        // SAFETY: inside the mapping, alive as long as `self`, and by its address never anything but a byte.
+        // SAFETY: inside the mapping, alive as long as `self`, and by its address only accessed as a byte.
         Some(unsafe { AtomicU8::from_ptr(place.as_ptr()) })
     }
 
-    /// Copies a part of one word out, or nothing.
+    /// Copies a part of one word out, if the word may be accessed as a whole.
     fn read_part(&self, offset: usize, bytes: &mut [u8]) {
         if bytes.is_empty() {
             return;
@@ -391,13 +390,13 @@ impl Mapping {
         }
     }
 
-    /// Copies a part of one word in, or nothing.
+    /// Copies a part of one word in, if the word may be accessed as a whole.
     fn write_part(&self, offset: usize, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
         }
         if let (Some(word), start) = self.word_around(offset) {
-            // The word's other bytes are somebody else's, who may be writing them.
+            // The other bytes of the word belong to other code, which may be writing them.
             let merge = |old: u32| {
                 let mut merged = old.to_ne_bytes();
                 merged[start..start + bytes.len()].copy_from_slice(bytes);
@@ -423,11 +422,11 @@ fn is_whole(place: NonNull<u8>, len: usize) -> bool {
 /// Copies whole words out.
 ///
 /// # Safety
-/// At `from`, the begin of a word, there are `to.len()` bytes, a multiple of four, that are valid for atomic reads.
+/// At `from`, the beginning of a word, there are `to.len()` bytes, a multiple of four, that are valid for atomic reads.
 #[inline]
 unsafe fn read_words(mut from: NonNull<u8>, to: &mut [u8]) {
     for bytes in to.as_chunks_mut().0 {
-        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        // SAFETY: an aligned word of the bytes; the next one, or their end, is behind it.
         unsafe {
             *bytes = AtomicU32::from_ptr(from.as_ptr().cast()).load(Ordering::Relaxed).to_ne_bytes();
             from = from.add(4);
@@ -438,17 +437,17 @@ unsafe fn read_words(mut from: NonNull<u8>, to: &mut [u8]) {
 /// Copies whole words in.
 ///
 /// # Safety
-/// At `to`, the begin of a word, there are `from.len()` bytes, a multiple of four, that are valid for atomic writes.
+/// At `to`, the beginning of a word, there are `from.len()` bytes, a multiple of four, that are valid for atomic writes.
 #[inline]
 unsafe fn write_words(mut to: NonNull<u8>, from: &[u8]) {
     let mut store = |bytes: &[u8; 4]| {
-        // SAFETY: an aligned word of the bytes; behind it is the next one, or their end.
+        // SAFETY: an aligned word of the bytes; the next one, or their end, is behind it.
         unsafe {
             AtomicU32::from_ptr(to.as_ptr().cast()).store(u32::from_ne_bytes(*bytes), Ordering::Relaxed);
             to = to.add(4);
         }
     };
-    // Four at a time: the compiler does not do so by itself for atomic stores.
+    // Four words at a time: the compiler does not do this by itself for atomic stores.
     let (blocks, rest) = from.as_chunks::<16>();
     for block in blocks {
         block.as_chunks().0.iter().for_each(&mut store);
@@ -456,7 +455,7 @@ unsafe fn write_words(mut to: NonNull<u8>, from: &[u8]) {
     rest.as_chunks().0.iter().for_each(store);
 }
 
-/// How many of `len` bytes at `place` come before the first whole word, and how many are in whole words.
+/// Of `len` bytes at `place`, the number before the first whole word, and the number in whole words.
 #[inline]
 fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
     let head = (place.addr().get().wrapping_neg() % 4).min(len);
@@ -480,7 +479,7 @@ mod raw_tests {
         for (skip, len) in [(0, 9), (1, 9), (2, 4), (3, 2), (5, 21)] {
             let mut memory = [0xff_u8; 32];
             let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-            // SAFETY: inside `memory`, which nobody else uses while the mapping exists.
+            // SAFETY: inside `memory`, which nothing else uses while the mapping exists.
             let map = unsafe { Mapping::from_raw(base.add(skip), len) };
             assert!(map.write(0, &vec![skip as u8; len]));
             for offset in 0..len {

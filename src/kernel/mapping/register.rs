@@ -1,9 +1,9 @@
 //! Doorbells: registers of a device, of eight bytes.
 //!
 //! # Safety
-//! - A register is inside a mapping, at an address that is a multiple of eight, and is touched here alone: as an atomic of eight
-//!   bytes where the processor can store as many at once, and else as two of four, one after the other and by one thread at
-//!   a time. So two threads that ring at the same time are a race of values, and the device never sees half of each.
+//! - A register is inside a mapping, at an address that is a multiple of eight, and is accessed only here: as an atomic of eight bytes if
+//!   the processor can store as many at once, otherwise as two of four, one after the other and by one thread at a time. Two threads that
+//!   ring at the same time are therefore a race of values, and the device never sees half of each.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use super::Mapping;
 use super::barrier::{after_doorbell, before_doorbell};
 
-/// A register that was found once: ringing it is one store.
+/// A register that was found once. Ringing it is one store.
 #[derive(Debug)]
 pub(crate) struct Register {
     /// Keeps the memory.
@@ -29,13 +29,13 @@ unsafe impl Send for Register {}
 unsafe impl Sync for Register {}
 
 impl Register {
-    /// The register at `offset`; none outside, or at an address that is no multiple of eight.
+    /// The register at `offset`; `None` if it is outside, or if the address is not a multiple of eight.
     pub(crate) fn new(map: &Mapping, offset: usize) -> Option<Self> {
         let at = map.place(offset, 8).filter(|place| place.addr().get().is_multiple_of(8))?;
         Some(Self { _map: map.clone(), at })
     }
 
-    /// Rings the doorbell: stores eight bytes at once. The device sees first what was written to memory before.
+    /// Rings the doorbell: stores eight bytes at once. The device first sees everything that was written to memory before.
     #[inline(always)]
     pub(crate) fn ring(&self, value: [u8; 8]) {
         before_doorbell();
@@ -49,7 +49,7 @@ impl Register {
             static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
             let _alone = ONE_AT_A_TIME.lock();
             for (half, bytes) in value.as_chunks::<4>().0.iter().enumerate() {
-                // SAFETY: the same, of one half.
+                // SAFETY: the same, for one half.
                 unsafe { std::sync::atomic::AtomicU32::from_ptr(place.cast::<u32>().add(half)) }
                     .store(u32::from_ne_bytes(*bytes), Ordering::Release);
             }
@@ -62,8 +62,8 @@ impl Register {
 mod tests {
     use super::*;
 
-    /// Two threads, as those that poll two queues: the device is told by one or by the other, and never by half of each. Under
-    /// Miri an access that is not atomic is an error.
+    /// Two threads, such as those that poll two queues: the device gets the value of one or of the other, and never half of each. Under
+    /// Miri, an access that is not atomic is an error.
     #[test]
     fn doorbells_of_two_threads_do_not_mix() {
         let page = Mapping::block(4096).unwrap();

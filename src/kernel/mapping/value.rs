@@ -1,10 +1,10 @@
 //! Words of eight bytes that a device reads or writes at any time, and values that another thread writes while they are read.
 //!
 //! # Safety
-//! - A value is inside a mapping, at an address that is a multiple of eight, and as long as the device works on it this process touches it
-//!   here alone, as an atomic of eight bytes. So a device that reads or writes it is a race of values.
-//! - A [`Value`] has a part in whatever owns the place, as long as it exists: so nobody has that to himself, and whoever shares it gives
-//!   the place to everybody.
+//! - A value is inside a mapping, at an address that is a multiple of eight. As long as the device uses it, this process accesses it only
+//!   here, as an atomic of eight bytes. A device that reads or writes it is therefore a race of values.
+//! - A [`Value`] shares ownership of the place, as long as it exists: no other code has exclusive access, and the owner makes the place
+//!   available to everything that shares it.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Mapping;
 use super::barrier::after_owner;
 
-/// A value that was found once: reading it is two loads.
+/// A value that was found once. Reading it is two loads.
 pub(crate) struct Value<T> {
     place: NonNull<AtomicU64>,
     _owner: Arc<T>,
@@ -28,15 +28,16 @@ unsafe impl<T: Send + Sync> Send for Value<T> {}
 unsafe impl<T: Send + Sync> Sync for Value<T> {}
 
 impl<T> Value<T> {
-    /// The value that `find` gives of what `owner` shares.
+    /// The value that `find` returns from what `owner` shares.
     pub(crate) fn find(owner: &Arc<T>, find: impl FnOnce(&T) -> Option<&AtomicU64>) -> Option<Self> {
         find(owner).map(|place| Self { place: NonNull::from(place), _owner: owner.clone() })
     }
 
-    /// What it is now. What was written before it, by a device too, is read after it.
+    /// The current value. What was written before it, by a device too, is read after it.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
-        // SAFETY: the owner lives, shared, and gives a reference to this place to whoever has one to it (second point).
+        // SAFETY: the owner is alive and shared, and gives a reference to this place to anything that has a reference to it (second
+        // point).
         let value = unsafe { self.place.as_ref() }.load(Ordering::Acquire);
         after_owner();
         value
@@ -50,12 +51,12 @@ impl<T> fmt::Debug for Value<T> {
 }
 
 impl Mapping {
-    /// The value of eight bytes at `offset`; none outside, or at an address that is no multiple of eight.
+    /// The value of eight bytes at `offset`; `None` if it is outside, or if the address is not a multiple of eight.
     pub(crate) fn value(&self, offset: usize) -> Option<&AtomicU64> {
         self.values(offset).map(|[value]| value)
     }
 
-    /// The same of so many, one behind the other.
+    /// The same for `N` values in succession.
     #[inline(always)]
     pub(crate) fn values<const N: usize>(&self, offset: usize) -> Option<&[AtomicU64; N]> {
         let place = self.place(offset, N * 8).filter(|place| place.addr().get().is_multiple_of(8))?;
@@ -63,7 +64,7 @@ impl Mapping {
         Some(unsafe { place.cast().as_ref() })
     }
 
-    /// Changes it, as a device does.
+    /// Changes the value, as a device does.
     #[cfg(any(test, feature = "soft"))]
     pub(crate) fn change_value(&self, offset: usize, change: impl Fn(u64) -> u64) {
         if let Some(value) = self.value(offset) {

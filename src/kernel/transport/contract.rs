@@ -1,14 +1,14 @@
 //! What answers for a device, and what it promises.
 //!
 //! # Safety
-//! The library believes its transport: memory that a successful `DEREG_MR` was about is freed, and memory whose registration
-//! failed too. The transports in this file meet the contract of [`Transport`] in one of two ways:
-//! - [`Watched`] passes each command on, once and as it is, or not at all, and then fails; what it gives back is the answer of the
-//!   transport inside. A [`Watcher`] sees a command by a shared reference and can neither send nor change it; and it sees the
-//!   answer, which it cannot change either.
-//! - [`Null`] and [`Script`] answer without a device. `Null` does so only to reads of counters, which change nothing and register
-//!   nothing: the values stay what they were. Behind a `Script` there is no device at all, so nobody touches any memory that it is
-//!   told of, whatever it answers; places of answers are written by safe code, with their lengths checked.
+//! The library relies on its transport: memory is freed after a successful `DEREG_MR`, and after its registration has failed. The
+//! transports in this file meet the contract of [`Transport`] in one of two ways:
+//! - [`Watched`] passes each command on, once and unchanged, or fails without passing it on. It returns the answer of the inner
+//!   transport. A [`Watcher`] gets a command by a shared reference and can neither send nor change it; it also gets the answer, which it
+//!   cannot change either.
+//! - [`Null`] and [`Script`] answer without a device. `Null` answers only reads of counters in this way, which change nothing and
+//!   register nothing: the values stay as they were. Behind a `Script` there is no device at all, so nothing accesses any memory that its
+//!   commands name, whatever it answers; places for answers are written by safe code, with their lengths checked.
 
 #![allow(unsafe_code)]
 
@@ -138,7 +138,7 @@ unsafe impl<W: Watcher> Transport for Watched<W> {
     }
 }
 
-// SAFETY: passes on, but for reads of counters, whose values are left as they are (second point).
+// SAFETY: passes on, except for reads of counters, whose values are left as they are (second point).
 unsafe impl Transport for Null {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         self.inner().invoke(command)

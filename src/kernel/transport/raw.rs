@@ -16,14 +16,14 @@ use super::{Mapping, Transport};
 use crate::kernel::command::Command;
 use crate::kernel::process::Origin;
 
-/// What an attribute's address would lead to.
+/// The memory for an attribute's address.
 #[derive(Clone, Debug, Default)]
 enum Memory {
-    /// Nothing: there is no address, or it leads nowhere.
+    /// None: there is no address, or it is invalid.
     #[default]
     None,
     In(Vec<u8>),
-    /// Input with an address in it, and what that leads to.
+    /// Input with an address in it, and the memory at that address.
     Nest(Vec<u8>, usize, Vec<u8>),
     Out(Vec<u8>),
 }
@@ -206,8 +206,8 @@ impl RawCommand {
         self.attr(id).is_some_and(|attr| attr.flags & ATTR_F_VALID_OUTPUT != 0)
     }
 
-    /// The attribute in which a new file descriptor comes back, if the command makes one, and whether its
-    /// answer holds the number, in place of its data.
+    /// The attribute in which a new file descriptor is returned, if the command creates one, and whether the number is in its output
+    /// instead of its data.
     fn new_fd(&self) -> Option<(u16, bool)> {
         use device::invoke_write::{CORE_OUT, WRITE_CMD};
         match (self.object, self.method) {
@@ -221,7 +221,7 @@ impl RawCommand {
         }
     }
 
-    /// Sends it, and takes over what comes back.
+    /// Sends it, and stores the answer.
     fn send(&mut self, connection: &RawConnection) -> Result<Option<OwnedFd>, Errno> {
         let new_fd = self.new_fd();
         let mut command = Command::new("raw", self.object, self.method);
@@ -266,7 +266,7 @@ impl RawCommand {
         let wires: Vec<_> = command.attrs().copied().collect();
         for (attr, wire) in self.attrs.iter_mut().zip(wires) {
             attr.flags = wire.flags;
-            // Of one with memory it is the memory's address.
+            // If it has memory, this is the memory's address.
             if matches!(attr.memory, Memory::None) {
                 attr.data = wire.data;
             }
@@ -275,9 +275,9 @@ impl RawCommand {
     }
 }
 
-/// A device file that takes commands of any shape.
+/// A device file that accepts commands of any shape.
 pub(crate) trait AnyShape: Transport {
-    /// Memory that a command may register, for a device that would not take any other.
+    /// Memory that a command may register, for a device that would refuse other memory.
     fn allow(&self, memory: &Mapping);
 }
 
@@ -286,7 +286,7 @@ pub(crate) trait AnyShape: Transport {
 pub struct RawConnection {
     transport: Box<dyn AnyShape>,
     driver_id: u32,
-    /// What the device may have registered; freed after the file is closed.
+    /// Memory that the device may have registered. It is freed after the file is closed.
     memory: Mutex<Vec<Mapping>>,
     /// The process that may send commands. A child of `fork` has the file too.
     origin: Origin,
@@ -297,7 +297,7 @@ impl RawConnection {
         Self { transport, driver_id, memory: Mutex::default(), origin: Origin::here() }
     }
 
-    /// Refuses everything in a child of `fork`, before any lock.
+    /// Refuses everything in a child of `fork`, before any lock is taken.
     fn here(&self) -> Result<(), i32> {
         if self.origin.is_here() { Ok(()) } else { Err(Errno::EIO as i32) }
     }

@@ -1,18 +1,16 @@
 //! The real transport: ioctl and mmap on the character device.
 //!
 //! # Safety
-//! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for
-//!   inputs, exclusively for outputs) or owns, with the length of the attribute: only `Command`'s
-//!   crate-private methods make attributes, and [`Command::lower`] fills in the addresses. The same holds for
-//!   [`CountersRead`] and the values given with it, and for a [`Doorbell`] and an
-//!   [`EventRequest`], which own all of it. The kernel
-//!   writes to outputs only (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), for at most their length. One input is
-//!   itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, of which rxe writes as many (do_mmap_info,
-//!   rxe_queue.c); only a command for rxe's shared receive queues has it.
-//! - Commands made raw may break all of this: who opens a [`RawConnection`] promises that they do not.
-//! - Addresses that stand inside a payload (a memory region's start, a queue's buffer) belong to memory
-//!   which the object that sends the command keeps alive until the kernel has let go of it.
-//! - A new file descriptor that a successful command reports is fresh and owned by nobody else.
+//! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for inputs, exclusively for outputs) or
+//!   owns, with the length of the attribute: only `Command`'s crate-private methods create attributes, and [`Command::lower`] fills in
+//!   the addresses. The same holds for [`CountersRead`] and the values passed with it, and for a [`Doorbell`] and an [`EventRequest`],
+//!   which own all of it. The kernel writes only to outputs (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), and at most their length. One
+//!   input is itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, of which rxe writes as many
+//!   (do_mmap_info, rxe_queue.c); only a command for rxe's shared receive queues has it.
+//! - Raw commands may break all of this: the code that opens a [`RawConnection`] promises that they do not.
+//! - Addresses inside a payload (a memory region's start, a queue's buffer) belong to memory which the object that sends the command
+//!   keeps alive until the kernel has released it.
+//! - A new file descriptor that a successful command returns has no other owner.
 
 #![allow(unsafe_code)]
 
@@ -38,26 +36,26 @@ pub(crate) struct Uverbs {
 impl Uverbs {
     /// Opens the node at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
-        // std opens with O_CLOEXEC.
+        // std opens files with O_CLOEXEC.
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(errno_of)?;
         Ok(Self { file })
     }
 }
 
-/// Sends a message. On x86-64 without the C library: its function takes any number of arguments, and costs twice what the rest of a
-/// doorbell does; it also sets `errno`, which posting leaves alone.
+/// Sends a message. On x86-64 it does not use the C library, whose function takes any number of arguments and costs twice as much as the
+/// rest of a doorbell; it also sets `errno`, which posting must not change.
 ///
 /// # Safety
-/// `message` points to a header followed by as many attributes as it says, both valid for reads and writes for the length in the
-/// header; and the kernel may do all that it is asked for.
+/// `message` points to a header followed by as many attributes as it says, both valid for reads and writes for the length in the header;
+/// and everything that the message makes the kernel do is allowed.
 #[inline(always)]
 unsafe fn send(file: &File, message: *mut u8) -> Result<(), Errno> {
     let fd = file.as_raw_fd();
     #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
     {
         let answer: isize;
-        // SAFETY: the kernel's convention (syscall(2)): number, three arguments, answer; two registers are changed besides. The
-        // rest by this function's contract.
+        // SAFETY: the kernel's convention (syscall(2)): number, three arguments, result; two other registers are changed. The rest by
+        // this function's contract.
         unsafe {
             std::arch::asm!(
                 "syscall",
@@ -85,7 +83,7 @@ fn errno_of(error: io::Error) -> Errno {
 }
 
 impl AnyShape for Uverbs {
-    /// The kernel takes any memory of the process.
+    /// The kernel accepts any memory of the process.
     fn allow(&self, _: &Mapping) {}
 }
 
@@ -111,8 +109,8 @@ impl RawConnection {
     }
 }
 
-// SAFETY: the kernel answers, for the device of the file, which nobody else has; it is sent each command once, and takes nothing
-// else to be memory that it may use than what the command says (the invariants above). Its answers are passed on as they are.
+// SAFETY: the kernel answers, for the device of the file, which nothing else has; each command is sent once, and the kernel uses no other
+// memory than what the command says (the invariants above). Its answers are passed on unchanged.
 unsafe impl Transport for Uverbs {
     #[inline]
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {

@@ -1,4 +1,4 @@
-//! A transport behind somebody who watches it.
+//! A transport with a watcher.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,4 @@
-//! Where each spec writes: `parse_flow_attr`, one spec at a time.
+//! The fields that each spec writes: `parse_flow_attr`, one spec at a time.
 
 use super::{Match, Rules};
 use crate::soft::flow_check::{Filter, Spec};
@@ -56,7 +56,7 @@ impl Match {
             Spec::Tag(tag) if tag >> 24 != 0 => return Err(Errno::EINVAL),
             Spec::Tag(tag) => self.actions.tag = Some(tag),
             Spec::Drop => self.actions.drop = true,
-            // A flow action this driver knows nothing of; mlx5 takes only those made with its own methods.
+            // A flow action that this driver does not know; mlx5 accepts only those that its own methods created.
             Spec::Handle(_) => return Err(Errno::EOPNOTSUPP),
             Spec::Count(_) if self.actions.count.is_some() => return Err(Errno::EINVAL),
             Spec::Count(handle) => self.actions.count = Some(handle),
@@ -113,7 +113,7 @@ impl Match {
         Ok(())
     }
 
-    /// GRE has one set of fields whether the spec says inner or not; only the protocol goes to that layer.
+    /// GRE has one set of fields whether or not the spec is inner; only the protocol goes to that layer.
     fn gre(&mut self, spec: Filter<FlowGreFilter>, rules: &Rules) -> Result<(), Errno> {
         if spec.mask.c_ks_res0_ver.get() != 0 && !rules.gre_flags {
             return Err(Errno::EOPNOTSUPP);
@@ -131,8 +131,8 @@ impl Match {
         Ok(())
     }
 
-    /// Which label is meant depends on the spec before: after UDP or GRE (not their inner kinds) that of the
-    /// tunnel, else the first of the layer.
+    /// The previous spec determines which label is meant: after UDP or GRE (not their inner kinds) that of the tunnel, otherwise the
+    /// first of the layer.
     fn mpls(&mut self, inner: bool, label: [U32; 2], previous: Option<&Spec>) {
         let fields = match previous {
             Some(Spec::Udp(before)) if !before.inner => {
@@ -159,9 +159,9 @@ impl Match {
         }
     }
 
-    /// A mask on a field also asks for the header that has it: an absent field is zero, and zero is a value.
+    /// A mask on a field also requires the header that contains it: an absent field is zero, and zero is a value.
     ///
-    /// The IP version and the protocol need no such bit, nor does a VLAN tag: their specs set one of their own.
+    /// The IP version and the protocol need no such bit, nor does a VLAN tag: their specs set their own.
     pub(super) fn require_headers(&mut self) {
         for inner in [false, true] {
             let (value, mask) = self.layers(inner);
@@ -194,7 +194,7 @@ impl Match {
     }
 }
 
-/// The IP version is asked for even if the spec's mask is all zero.
+/// The IP version is matched even if the spec's mask is all zero.
 fn set_version(value: &mut Layer, mask: &mut Layer, version: u8, rules: &Rules) {
     if rules.ip_version {
         (value.ip_version, mask.ip_version) = (version, 0xf);
@@ -204,7 +204,7 @@ fn set_version(value: &mut Layer, mask: &mut Layer, version: u8, rules: &Rules) 
     }
 }
 
-/// Two specs may not ask for different protocols: `set_proto`.
+/// Two specs must not require different protocols: `set_proto`.
 fn set_proto(value: &mut Layer, mask: &mut Layer, proto: u8, bits: u8) -> Result<(), Errno> {
     if bits == 0 {
         return Ok(());

@@ -1,9 +1,9 @@
-//! From specs to a match: what mlx5 accepts, what it makes of it, and which errno it gives otherwise.
+//! Converts specs to a match: which specs mlx5 accepts, how it interprets them, and with which errno it refuses others.
 //!
-//! [`Match::compile`] is `is_valid_attr` and `parse_flow_attr` of drivers/infiniband/hw/mlx5/fs.c (Linux 6.1):
-//! each spec writes its value and mask into one block of fields ([`fields`]). A later spec of the same kind therefore replaces
-//! an earlier one; specs of different kinds are all asked for. What only the steering core refuses, values outside
-//! their mask, is [`Match::check_values`], because it comes after the counters are bound.
+//! [`Match::compile`] corresponds to `is_valid_attr` and `parse_flow_attr` of drivers/infiniband/hw/mlx5/fs.c (Linux 6.1): each spec
+//! writes its value and mask into one block of fields ([`fields`]). A later spec of the same kind therefore replaces an earlier one, and
+//! specs of different kinds all apply. Values outside their mask are refused only by the steering core; [`Match::check_values`] does this
+//! separately, because it happens after the counters are bound.
 
 mod fields;
 
@@ -11,8 +11,8 @@ use super::flow_check::{Spec, Specs};
 use super::packet::{Headers, Words};
 use nix::errno::Errno;
 
-/// What a device can match and do. [`Default`] is mlx5 as its driver is written, with every capability that
-/// the driver asks for; a profile may take some away, or go where no mlx5 goes.
+/// What a device can match and do. [`Default`] is mlx5 as its driver is written, with every capability that the driver checks. A profile
+/// may remove some, or allow what no mlx5 supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rules {
     /// The IP version is matched as such, not by ethertype: `ft_field_support.outer_ip_version`.
@@ -23,17 +23,17 @@ pub(crate) struct Rules {
     pub(crate) sniffer: bool,
     /// DONT_TRAP rules: `nic_rx_multi_path_tirs`.
     pub(crate) dont_trap: bool,
-    /// ESP specs; the driver has no code for them.
+    /// ESP specs, for which the driver has no code.
     pub(crate) esp: bool,
-    /// IPv4 time to live and flags; behind the driver's last field.
+    /// IPv4 time to live and flags, which are after the driver's last field.
     pub(crate) ttl: bool,
-    /// IPv6 hop limit; behind the driver's last field.
+    /// IPv6 hop limit, which is after the driver's last field.
     pub(crate) hop_limit: bool,
-    /// First word of GRE; refused by the driver.
+    /// First word of GRE, which the driver refuses.
     pub(crate) gre_flags: bool,
-    /// ALLOW_LOOP_BACK, flag bit 0; refused by the driver.
+    /// ALLOW_LOOP_BACK, flag bit 0, which the driver refuses.
     pub(crate) loop_back: bool,
-    /// Who sends hears itself, without that flag.
+    /// A sender receives its own frames even without that flag.
     pub(crate) plug: bool,
 }
 
@@ -55,7 +55,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// All that the soft device can do.
+    /// Everything that the soft device can do.
     pub(crate) fn all() -> Self {
         Self { esp: true, ttl: true, hop_limit: true, gre_flags: true, loop_back: true, ..Self::default() }
     }
@@ -64,9 +64,9 @@ impl Rules {
 /// What happens to a packet that matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Actions {
-    /// Carried by the completion.
+    /// The tag in the completion.
     pub(crate) tag: Option<u32>,
-    /// Goes nowhere; it may still be counted.
+    /// The packet is dropped. It may still be counted.
     pub(crate) drop: bool,
     /// Handle of the counters object.
     pub(crate) count: Option<u32>,
@@ -81,12 +81,12 @@ pub(crate) struct Match {
 }
 
 impl Match {
-    /// Matches every frame and does nothing to it.
+    /// Matches every frame, without an action.
     pub(crate) fn everything() -> Self {
         Self { value: Headers::none(), mask: Headers::none(), actions: Actions::default() }
     }
 
-    /// Makes a match of the specs of a NORMAL rule, or says with mlx5's errno why not.
+    /// Creates a match from the specs of a NORMAL rule, or returns the errno with which mlx5 refuses them.
     pub(crate) fn compile(specs: &Specs, rules: &Rules) -> Result<Self, Errno> {
         let mut this = Self::everything();
         check_ether_type(specs, false, rules)?;
@@ -107,9 +107,9 @@ impl Match {
         (0..fields.len()).all(|word| fields[word] & mask[word] == value[word])
     }
 
-    /// A bit of a value outside its mask is refused: `check_valid_spec`, fs_core.c of mlx5_core, Linux 6.1.
+    /// Refuses a value with bits outside its mask: `check_valid_spec`, fs_core.c of mlx5_core, Linux 6.1.
     ///
-    /// Only fields that reached the block are seen: not the time to live, say, nor a VLAN tag without a mask.
+    /// Only fields in the block are checked: not the time to live, for example, nor a VLAN tag without a mask.
     pub(crate) fn check_values(&self) -> Result<(), Errno> {
         let (value, mask): (Words, Words) = (self.value.words(), self.mask.words());
         match value.iter().zip(&mask).all(|(value, mask)| value & !mask == 0) {
@@ -119,8 +119,8 @@ impl Match {
     }
 }
 
-/// An ethertype beside an IP spec must be whole and must announce that IP: `is_valid_ethertype`. Of several
-/// ethertypes, and of several IP specs, the last is looked at.
+/// An ethertype together with an IP spec must have a full mask and must announce that IP version: `is_valid_ethertype`. Of several
+/// ethertypes, and of several IP specs, the last one is checked.
 fn check_ether_type(specs: &Specs, inner: bool, rules: &Rules) -> Result<(), Errno> {
     let ether_type = specs.iter().rev().find_map(|spec| match spec {
         Spec::Eth(spec) if spec.inner == inner && spec.mask.ether_type.get() != 0 => {

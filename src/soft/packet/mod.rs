@@ -1,12 +1,11 @@
-//! What steering may look at in a frame, in one flat block of fields.
+//! The fields of a frame that steering may compare, in one flat block.
 //!
-//! [`Headers`] is to the soft device what `fte_match_param` (include/linux/mlx5/mlx5_ifc.h, Linux 6.1) is to
-//! mlx5: every field a rule can match has a place of its own, outer and inner headers apart. A rule is two such
-//! blocks, mask and value, and a frame matches when `fields & mask == value` over the whole block: see
-//! [`super::matcher`]. Filling the block is [`Headers::read`], in [`parse`].
+//! [`Headers`] corresponds to `fte_match_param` of mlx5 (include/linux/mlx5/mlx5_ifc.h, Linux 6.1): every field that a rule can match has
+//! its own place, separately for outer and inner headers. A rule consists of two such blocks, mask and value, and a frame matches if
+//! `fields & mask == value` over the whole block: see [`super::matcher`]. [`Headers::read`], in [`parse`], fills the block.
 //!
-//! A field that a frame does not have is zero. Where zero could be mistaken for a value, the `present` bits
-//! tell: a mask on such a field also asks for the bit, so that "port 0" never matches a frame without ports.
+//! A field that a frame does not have is zero. Where zero could be mistaken for a value, there are `present` bits: a mask on such a field
+//! also requires the bit, so that "port 0" never matches a frame without ports.
 
 mod depth;
 mod parse;
@@ -41,19 +40,19 @@ pub(crate) mod in_tunnel {
     pub(crate) const MPLS_OVER_UDP: u8 = 16;
 }
 
-/// Headers from Ethernet to the transport, of the frame or of what its tunnel carries.
+/// Headers from Ethernet to the transport, of the frame or of the frame inside its tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Layer {
     pub(crate) dst_mac: [u8; 6],
     pub(crate) src_mac: [u8; 6],
-    /// Ethertype behind the VLAN tags.
+    /// Ethertype after the VLAN tags.
     pub(crate) ether_type: U16,
     /// Tag control information of the first tag.
     pub(crate) vlan_tci: U16,
     /// 4 or 6: from the header itself, whatever announced it.
     pub(crate) ip_version: u8,
-    /// IPv4 protocol, or IPv6 next header behind the extension headers.
+    /// IPv4 protocol, or IPv6 next header after the extension headers.
     pub(crate) proto: u8,
     /// Type of service or traffic class.
     pub(crate) tos: u8,
@@ -80,7 +79,7 @@ pub(crate) struct Layer {
     pub(crate) esp_seq: U32,
 }
 
-/// All that can be matched in one frame. Aligned as [`Words`] are, so that it can be looked at as such.
+/// All fields of a frame that can be matched. Aligned as [`Words`], so that it can be read as such.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub(crate) struct Headers {
@@ -93,7 +92,7 @@ pub(crate) struct Headers {
     pub(crate) gre_key: U32,
     pub(crate) mpls_over_gre: U32,
     pub(crate) mpls_over_udp: U32,
-    /// Port of the device; the steering table fills it in.
+    /// Port of the device, which the steering table fills in.
     pub(crate) port: u8,
     /// Of [`in_tunnel`].
     pub(crate) present: u8,
@@ -109,7 +108,7 @@ impl Headers {
         Self::new_zeroed()
     }
 
-    /// The fields of an Ethernet frame. Of a frame cut short, those that could be read.
+    /// The fields of an Ethernet frame. If the frame is truncated, those that could be read.
     #[cfg(test)]
     pub(crate) fn of(frame: &[u8]) -> Self {
         let mut headers = Self::none();
@@ -117,10 +116,10 @@ impl Headers {
         headers
     }
 
-    /// Takes in the fields of an Ethernet frame that are not deeper than this; so far there was none.
+    /// Reads the fields of an Ethernet frame up to this depth. The block must be empty.
     #[inline]
     pub(crate) fn fill(&mut self, frame: &[u8], depth: Depth) {
-        // None only says that the frame ended, or left what is known or wanted, before the last header.
+        // `None` only means that the frame ended, or that the next header is unknown or not needed.
         let _ = self.read(frame, depth);
     }
 
@@ -134,8 +133,8 @@ impl Headers {
         transmute_ref!(self)
     }
 
-    /// Whether the frame is for a group: the bit that the leftover rules of mlx5 look at
-    /// (`create_leftovers_rule`, drivers/infiniband/hw/mlx5/fs.c, Linux 6.1).
+    /// Whether the frame is addressed to a group: the bit that mlx5's leftover rules check (`create_leftovers_rule`,
+    /// drivers/infiniband/hw/mlx5/fs.c, Linux 6.1).
     pub(crate) fn multicast(&self) -> bool {
         self.outer.dst_mac[0] & 1 != 0
     }

@@ -1,7 +1,7 @@
-//! Reading [`Headers`] from a frame.
+//! Parses [`Headers`] from a frame.
 //!
-//! Nothing here trusts a length of the frame: every step takes its bytes from what is left or stops, and every
-//! repeated header has a bound. Ending early is no error, it leaves the later fields absent.
+//! No length in the frame is trusted: every step takes its bytes from the rest or stops, and the number of repeated headers is limited.
+//! If the frame ends early, this is not an error, and the remaining fields are absent.
 
 use super::{Depth, Headers, Layer, in_layer, in_tunnel};
 use zerocopy::big_endian::{U16, U32};
@@ -23,9 +23,9 @@ const ESP: u8 = 50;
 const VXLAN_PORT: u16 = 4789;
 const MPLS_PORT: u16 = 6635;
 
-/// mlx5 knows a first and a second tag (`outer_second_vid`, mlx5_ifc.h); a third is an unknown ethertype.
+/// mlx5 has a first and a second tag (`outer_second_vid`, mlx5_ifc.h); a third one is an unknown ethertype.
 const MAX_TAGS: usize = 2;
-/// Far above what a sane sender makes; a bound all the same.
+/// Far more than any reasonable sender uses.
 const MAX_EXTENSIONS: usize = 8;
 const MAX_LABELS: usize = 16;
 
@@ -42,12 +42,12 @@ fn skip(rest: &mut &[u8], length: usize) -> Option<()> {
     Some(())
 }
 
-/// Leaves at most `length` bytes, so that padding of the frame is never read as a header.
+/// Limits the rest to `length` bytes, so that padding of the frame is never read as a header.
 fn limit(rest: &mut &[u8], length: usize) {
     *rest = rest.get(..length).unwrap_or(rest);
 }
 
-/// The ethertype of what starts with an IP version, as after a label stack, which does not name it.
+/// The ethertype of a packet by its IP version, for packets after a label stack, which does not contain it.
 fn by_version(rest: &[u8]) -> Option<u16> {
     match rest.first()? >> 4 {
         4 => Some(IPV4),
@@ -56,7 +56,7 @@ fn by_version(rest: &[u8]) -> Option<u16> {
     }
 }
 
-/// Reads a label stack; `first` gets its first entry.
+/// Parses a label stack; `first` gets its first entry.
 fn labels(rest: &mut &[u8], first: &mut U32, present: &mut u8, bit: u8) -> Option<u16> {
     for depth in 0..MAX_LABELS {
         let entry = take::<4>(rest)?;
@@ -72,7 +72,7 @@ fn labels(rest: &mut &[u8], first: &mut U32, present: &mut u8, bit: u8) -> Optio
 }
 
 impl Headers {
-    /// Fills the block from a frame, down to a depth; None where the frame ends or leaves the known.
+    /// Fills the block from a frame, up to a depth. `None` if the frame ends, or if the next header is unknown.
     #[inline]
     pub(super) fn read(&mut self, mut rest: &[u8], depth: Depth) -> Option<()> {
         let rest = &mut rest;
@@ -91,7 +91,7 @@ impl Headers {
         }
     }
 
-    /// The transport header of the frame, or the tunnel that is in its place or behind it.
+    /// The transport header of the frame, or the tunnel in its place or after it.
     fn transport(&mut self, proto: u8, rest: &mut &[u8]) -> Option<()> {
         match proto {
             UDP => {
@@ -111,7 +111,7 @@ impl Headers {
         }
     }
 
-    /// VXLAN (RFC 7348). Without its I flag the identifier means nothing, and nothing is read.
+    /// VXLAN (RFC 7348). Without its I flag the identifier has no meaning, and nothing is read.
     fn vxlan(&mut self, rest: &mut &[u8]) -> Option<()> {
         let [flags, _, _, _, a, b, c, _] = take::<8>(rest)?;
         if flags & 0x08 == 0 {
@@ -123,7 +123,7 @@ impl Headers {
         self.inner.packet(ether_type, rest)
     }
 
-    /// GRE (RFC 2784, 2890). Version 1, or the routing field of RFC 1701, ends the reading after the first word.
+    /// GRE (RFC 2784, 2890). With version 1, or with the routing field of RFC 1701, parsing ends after the first word.
     fn gre(&mut self, rest: &mut &[u8]) -> Option<()> {
         const CHECKSUM: u16 = 0x8000;
         const ROUTING: u16 = 0x4000;
@@ -162,7 +162,7 @@ impl Headers {
 }
 
 impl Layer {
-    /// Addresses, tags, ethertype. Returns the last.
+    /// Addresses, tags, ethertype. Returns the ethertype.
     fn ethernet(&mut self, rest: &mut &[u8]) -> Option<u16> {
         let dst_mac = take(rest)?;
         let src_mac = take(rest)?;
@@ -185,13 +185,13 @@ impl Layer {
         Some(ether_type)
     }
 
-    /// Network and transport headers, when no tunnel is looked for.
+    /// Network and transport headers, if no tunnel is expected.
     fn packet(&mut self, ether_type: u16, rest: &mut &[u8]) -> Option<()> {
         let proto = self.network(ether_type, rest)?;
         self.transport(proto, rest)
     }
 
-    /// Label stack and IP header. Returns the protocol of the header that follows, if one follows.
+    /// Label stack and IP header. Returns the protocol of the next header, if there is one.
     fn network(&mut self, ether_type: u16, rest: &mut &[u8]) -> Option<u8> {
         let ether_type = match ether_type {
             MPLS | MPLS_MULTICAST => labels(rest, &mut self.mpls, &mut self.present, in_layer::MPLS)?,
@@ -214,7 +214,7 @@ impl Layer {
         self.ip_version = 4;
         self.tos = head[1];
         let fragment = u16::from_be_bytes([head[6], head[7]]);
-        // On the wire 0x4000 is "don't fragment" and 0x2000 "more fragments"; verbs count them the other way.
+        // On the wire 0x4000 is "don't fragment" and 0x2000 "more fragments"; verbs use the reverse order.
         self.ip_flags = u8::from(fragment & 0x4000 != 0) << 1 | u8::from(fragment & 0x2000 != 0) << 2;
         self.ttl = head[8];
         self.proto = head[9];
@@ -224,7 +224,7 @@ impl Layer {
             return None;
         }
         *rest = start;
-        // Zero is what a sender leaves that cuts large packets later (segmentation offload).
+        // A sender leaves zero here if it segments large packets later (segmentation offload).
         match usize::from(u16::from_be_bytes([head[2], head[3]])) {
             0 => {}
             total => limit(rest, total),
@@ -251,7 +251,7 @@ impl Layer {
         self.ttl = head[7];
         self.src_ip.copy_from_slice(&head[8..24]);
         self.dst_ip.copy_from_slice(&head[24..40]);
-        // Zero is a jumbogram, or segmentation offload.
+        // Zero means a jumbogram, or segmentation offload.
         match usize::from(u16::from_be_bytes([head[4], head[5]])) {
             0 => {}
             payload => limit(rest, payload),
@@ -284,7 +284,7 @@ impl Layer {
                 self.present |= in_layer::PORTS;
                 if proto == UDP {
                     (self.udp_src, self.udp_dst) = (src, dst);
-                    // Length and checksum: a tunnel's header is next.
+                    // Length and checksum; the header of a tunnel follows.
                     return skip(rest, 4);
                 }
                 (self.tcp_src, self.tcp_dst) = (src, dst);

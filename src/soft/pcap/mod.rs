@@ -82,18 +82,18 @@ pub struct Capture {
     buffer: Buffer,
     format: Format,
     interfaces: Vec<Interface>,
-    /// Bytes of the record that was told last. It stays in the buffer until the next one is looked for.
+    /// Length of the last record that was returned. It stays in the buffer until the next one is searched for.
     used: usize,
     done: bool,
 }
 
-/// Of a parser of `pcap-parser`.
+/// The result of a parser of `pcap-parser`.
 type Parsed<'a, T> = IResult<&'a [u8], T, PcapError<&'a [u8]>>;
 
-/// What a file consists of.
+/// The format of a file.
 #[derive(Clone, Copy)]
 enum Format {
-    /// pcap: records, as this function reads them.
+    /// pcap: records, which this function reads.
     Records(for<'a> fn(&'a [u8]) -> Parsed<'a, LegacyPcapBlock<'a>>),
     /// pcapng: blocks, in the byte order of their section.
     Blocks { big_endian: bool },
@@ -155,7 +155,7 @@ impl Capture {
         if self.done {
             return Ok(None);
         }
-        // For whatever ends this early.
+        // Also when this function returns early.
         self.done = true;
         let found = loop {
             if let Some(found) = self.find()? {
@@ -174,8 +174,8 @@ impl Capture {
         }))
     }
 
-    /// The bytes of the next frame, if all of it has been read already: this never waits for the source. The end, and an error,
-    /// is left for [`next_frame`](Self::next_frame) to tell.
+    /// The bytes of the next frame, if all of it is already in the buffer: this never waits for the source. The end of the file, and
+    /// errors, are left to [`next_frame`](Self::next_frame).
     pub(super) fn buffered_frame(&mut self) -> Option<&[u8]> {
         if self.done {
             return None;
@@ -189,8 +189,8 @@ impl Capture {
         self.buffer.data().get(found.place.clone()).unwrap_or_default()
     }
 
-    /// Looks for the next frame in the buffer; None if there is not all of it. The source is not asked. What is no frame is
-    /// taken in, and an error is found again by the next call.
+    /// Searches for the next frame in the buffer; `None` if it is not complete. The source is not read. Other blocks are processed, and
+    /// an error is found again by the next call.
     fn find(&mut self) -> Result<Option<Found>, CaptureError> {
         loop {
             self.buffer.consume(std::mem::take(&mut self.used));
@@ -227,7 +227,7 @@ impl Capture {
     }
 }
 
-/// What a parser found, and how many bytes it took; None if they do not go far enough.
+/// The result of a parser, and the number of bytes that it consumed; `None` if there are too few.
 fn parsed<'a, T>(data: &[u8], answer: Parsed<'a, T>) -> Result<Option<(usize, T)>, CaptureError> {
     match answer {
         Ok((rest, value)) => Ok(Some((data.len() - rest.len(), value))),
@@ -236,11 +236,11 @@ fn parsed<'a, T>(data: &[u8], answer: Parsed<'a, T>) -> Result<Option<(usize, T)
     }
 }
 
-/// What a file begins with: the length of it that was read for good, and what that says.
+/// Parses the beginning of a file. Returns the number of bytes that are finished with, and the format.
 fn header(data: &[u8]) -> Result<(usize, Format, Vec<Interface>), nom::Err<CaptureError>> {
     let unknown = |error: nom::Err<_>| error.map(|_: PcapError<&[u8]>| CaptureError::NotACapture);
     if data.starts_with(&SECTION) {
-        // It is read once more, as any section's.
+        // It is parsed again, like that of any section.
         parse_sectionheaderblock(data).map_err(unknown)?;
         return Ok((0, Format::Blocks { big_endian: false }, Vec::new()));
     }
@@ -254,8 +254,9 @@ fn header(data: &[u8]) -> Result<(usize, Format, Vec<Interface>), nom::Err<Captu
     Ok((data.len() - rest.len(), Format::Records(parse), vec![interface]))
 }
 
-/// Whether the block that begins here says that it is shorter than any, in either byte order: in the wrong one the length of
-/// a good block is far beyond what is read. pcap-parser 0.17 subtracts twelve from it (`ng_block_parser`, pcapng/block.rs).
+/// Whether the block that begins here has a length that is smaller than that of any block, in either byte order: in the wrong byte order,
+/// the length of a valid block is far beyond what is read. pcap-parser 0.17 subtracts twelve from it (`ng_block_parser`,
+/// pcapng/block.rs).
 fn is_too_short(block: &[u8]) -> bool {
     let length: Option<[u8; 4]> = block.get(4..8).and_then(|length| length.try_into().ok());
     length.is_some_and(|length| u32::from_le_bytes(length).min(u32::from_be_bytes(length)) < 12)

@@ -1,4 +1,4 @@
-//! What one record of a capture says.
+//! The contents of one record of a capture.
 
 use super::CaptureError;
 use pcap_parser::{
@@ -7,17 +7,17 @@ use pcap_parser::{
 };
 use std::time::Duration;
 
-/// Type of the Packet Block, which pcapng gave up for the Enhanced Packet Block.
+/// Type of the Packet Block, which pcapng replaced by the Enhanced Packet Block.
 const OBSOLETE_PACKET: u32 = 2;
 
-/// What a record says of a frame.
+/// The data of a frame in its record.
 pub(super) struct Record<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) original_length: u32,
     pub(super) stamp: Option<Stamp>,
 }
 
-/// A time as a record says it. What it means is for the frame's reader to ask, since few want to know.
+/// A time as the record contains it. It is converted only on request, because few readers need it.
 pub(super) struct Stamp {
     interface: usize,
     seconds: u64,
@@ -25,7 +25,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// The time after 1970; None if it is before, or cannot be told.
+    /// The time since 1970; `None` if it is before 1970 or unknown.
     pub(super) fn time(&self, interfaces: &[Interface]) -> Option<Duration> {
         let time = interfaces.get(self.interface)?.duration(self.parts)?;
         time.checked_add(Duration::from_secs(self.seconds))
@@ -37,13 +37,13 @@ impl Stamp {
 pub(super) struct Interface {
     link_type: Linktype,
     snap_length: u32,
-    /// Time stamps count this part of a second. None if the file names none that fits 64 bits.
+    /// Units of time stamps per second. `None` if the file's value does not fit into 64 bits.
     per_second: Option<u64>,
     /// Seconds to add to time stamps.
     offset: i64,
 }
 
-/// The interface of this number, if frames of it can be taken.
+/// The interface with this number, if its frames are supported.
 fn interface(interfaces: &[Interface], number: usize) -> Result<&Interface, CaptureError> {
     let interface = interfaces.get(number).ok_or(CaptureError::Malformed("a frame of no interface"))?;
     ethernet(interface.link_type).map(|()| interface)
@@ -67,7 +67,7 @@ impl<'a> Record<'a> {
         packet: &EnhancedPacketBlock<'a>,
         interfaces: &[Interface],
     ) -> Result<Self, CaptureError> {
-        // There is no interface of a number that is beyond an address.
+        // No interface has a number that is larger than an address.
         let number = usize::try_from(packet.if_id).unwrap_or(usize::MAX);
         interface(interfaces, number)?;
         let parts = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
@@ -77,7 +77,7 @@ impl<'a> Record<'a> {
         Ok(Self { bytes, original_length: packet.origlen, stamp: Some(stamp) })
     }
 
-    /// Takes in any other block of pcapng: None unless it is a frame.
+    /// Processes any other block of pcapng. `None` unless it is a frame.
     pub(super) fn of_block(
         block: &Block<'a>,
         interfaces: &mut Vec<Interface>,
@@ -85,7 +85,7 @@ impl<'a> Record<'a> {
         match block {
             Block::EnhancedPacket(packet) => return Self::of_packet(packet, interfaces).map(Some),
             Block::SimplePacket(packet) => {
-                // It does not say how much of the frame it has: as much as the first interface keeps.
+                // The block does not contain the captured length: it is the maximum of the first interface.
                 let kept = match interface(interfaces, 0)?.snap_length {
                     0 => packet.origlen,
                     limit => packet.origlen.min(limit),
@@ -115,9 +115,9 @@ fn ethernet(link_type: Linktype) -> Result<(), CaptureError> {
 }
 
 impl Interface {
-    /// The one interface of a pcap file.
+    /// The only interface of a pcap file.
     pub(super) fn of_header(header: &PcapHeader) -> Result<Self, CaptureError> {
-        // The bits above say whether frames have their FCS; they are counted as they are.
+        // The bits above say whether frames include their FCS; frames are counted as they are.
         let link_type = Linktype(header.network.0 & 0xffff);
         ethernet(link_type)?;
         let nanoseconds = header.is_nanosecond_precision();
@@ -128,7 +128,7 @@ impl Interface {
     fn of(block: &InterfaceDescriptionBlock<'_>) -> Self {
         let power = u32::from(block.if_tsresol & 0x7f);
         let base: u64 = if block.if_tsresol & 0x80 == 0 { 10 } else { 2 };
-        // The parser reads this option as little endian whatever the file is.
+        // The parser reads this option as little endian in every file.
         let swapped = block.block_type != IDB_MAGIC;
         Self {
             link_type: block.linktype,
@@ -138,12 +138,12 @@ impl Interface {
         }
     }
 
-    /// A time stamp as time; None if it is before 1970 or cannot be told.
+    /// Converts a time stamp; `None` if it is before 1970 or unknown.
     fn duration(&self, time: u64) -> Option<Duration> {
         let per_second = self.per_second?;
         let seconds = (time / per_second).checked_add_signed(self.offset)?;
         let part = time % per_second;
-        // Down to nanoseconds and beyond, 64 bits are enough.
+        // For nanoseconds and finer units, 64 bits are sufficient.
         let rest = match part.checked_mul(1_000_000_000) {
             Some(scaled) => scaled / per_second,
             None => u64::try_from(u128::from(part) * 1_000_000_000 / u128::from(per_second)).ok()?,
@@ -152,8 +152,9 @@ impl Interface {
     }
 }
 
-/// The Enhanced Packet Block that `data` begins with, as the parser would give it, if it is whole and has nothing but a frame. That
-/// is what nearly all of a file consists of, and takes the parser five times as long. Any other is left to the parser.
+/// The Enhanced Packet Block at the beginning of `data`, as the parser would return it, if it is complete and contains nothing but a
+/// frame. Nearly all of a file consists of such blocks, and the parser takes five times as long for them. Any other block is left to the
+/// parser.
 #[inline]
 pub(super) fn plain_packet(data: &[u8], big_endian: bool) -> Option<(usize, EnhancedPacketBlock<'_>)> {
     let word =

@@ -1,4 +1,4 @@
-//! Captures made by hand.
+//! Captures that the tests build.
 
 use super::*;
 use crate::soft::SoftDevice;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-/// A source that gives one of these pieces with each read, or fails, and counts the reads.
+/// A source that returns one of these pieces with each read, or an error, and counts the reads.
 struct Slow(VecDeque<io::Result<Vec<u8>>>, Arc<Mutex<usize>>);
 
 impl Read for Slow {
@@ -39,7 +39,7 @@ fn record(bytes: &[u8]) -> Vec<u8> {
     head.chain(bytes.iter().copied()).collect()
 }
 
-/// A block of pcapng; the body is words.
+/// A block of pcapng; the body consists of words.
 fn block(type_: u32, body: &[u32], tail: &[u8]) -> Vec<u8> {
     let length = (12 + 4 * body.len() + tail.len()) as u32;
     let words = [&[type_, length][..], body].concat();
@@ -51,7 +51,7 @@ fn section() -> Vec<u8> {
     block(0x0a0d_0d0a, &[0x1a2b_3c4d, 1, !0, !0], &[])
 }
 
-/// What there is to be read, and how it ends.
+/// The frames of a source, and how it ends.
 fn all(source: impl Read + Send + 'static) -> (Vec<Vec<u8>>, Result<(), CaptureError>) {
     let mut frames = Vec::new();
     let mut capture = match Capture::from_reader(source) {
@@ -158,7 +158,7 @@ fn frames_have_their_length_and_time() {
     let frame = capture.next_frame().unwrap().unwrap();
     assert_eq!((frame.bytes, frame.original_length), (&b"one"[..], 10));
     assert_eq!(frame.timestamp, Some(Duration::from_micros(1_000_002)));
-    // Parts of 2^-60 s: their product with 10^9 does not fit 64 bits.
+    // Parts of 2^-60 s: their product with 10^9 does not fit into 64 bits.
     let resolution = [9 | 1 << 16, 0x80 | 60, 0];
     let interface = block(1, &[&[1, 0][..], &resolution].concat(), &[]);
     let packet = block(6, &[0, 1 << 27 | 3 << 28, 0, 4, 4], b"good");
@@ -166,7 +166,7 @@ fn frames_have_their_length_and_time() {
     assert_eq!(capture.next_frame().unwrap().unwrap().timestamp, Some(Duration::from_millis(3500)));
 }
 
-/// Played is what `next_frame` gives, and no frame waits for one that the source does not have yet.
+/// The frames that are played are those of `next_frame`, and no frame waits for one that the source does not have yet.
 #[test]
 fn frames_are_played_as_they_are_there() {
     let device = SoftDevice::default();
@@ -191,8 +191,8 @@ fn frames_are_played_as_they_are_there() {
 }
 
 proptest! {
-    /// A packet that is taken without the parser is what the parser makes of it; and each that is whole and has no options is so
-    /// taken.
+    /// A packet that is taken without the parser is identical to the parser's; and every complete packet without options is taken in this
+    /// way.
     #[test]
     fn plain_packets_are_those_of_the_parser(
         big_endian: bool, words: [u32; 4], frame in prop::collection::vec(any::<u8>(), 0..40), more in 0..3_usize,

@@ -1,4 +1,4 @@
-//! The steering table: which rule gets a frame, and who receives and counts it.
+//! The steering table: determines which rules a frame matches, and which queue pairs receive and counters count it.
 //!
 //! Order, conflicts and errno are those of mlx5: `mlx5_ib_create_flow`, `get_flow_table` and
 //! `_create_flow_rule` (drivers/infiniband/hw/mlx5/fs.c), `mlx5_add_flow_rules` and `check_conflicting_ftes`
@@ -6,23 +6,23 @@
 //!
 //! # What a received frame goes through
 //!
-//! 1. SNIFFER rules: each gets a copy, nothing is taken away.
-//! 2. Priorities 0 to 15. Each has two tables, for rules with DONT_TRAP and then for those without
-//!    (`ib_prio_to_core_prio`). In one table a frame hits one entry at most. After DONT_TRAP it goes on.
-//! 3. One table for rules that can only match multicast and lack DONT_TRAP, whatever their priority: it is
-//!    number `MLX5_IB_FLOW_MCAST_PRIO` = 32, behind the 32 tables of the priorities, so these rules come *last*.
-//! 4. Leftovers: ALL_DEFAULT, and for multicast MC_DEFAULT. (mlx5 has the kernel's own network interface between
-//!    3 and 4; the soft device has none.)
+//! 1. SNIFFER rules: each gets a copy, and the frame continues.
+//! 2. Priorities 0 to 15. Each has two tables, first for rules with DONT_TRAP, then for those without (`ib_prio_to_core_prio`). A frame
+//!    matches at most one entry of a table. After DONT_TRAP it continues.
+//! 3. One table for rules that can only match multicast and do not have DONT_TRAP, whatever their priority is: it has number
+//!    `MLX5_IB_FLOW_MCAST_PRIO` = 32, after the 32 tables of the priorities, so these rules come *last*.
+//! 4. Leftovers: ALL_DEFAULT, and for multicast MC_DEFAULT. (On mlx5 the kernel's own network interface comes between 3 and 4; the soft
+//!    device has none.)
 //!
-//! A sent frame meets the EGRESS rules in the same order, then the sniffers, and then, looped back, 2 to 4. It is
-//! copied to sniffers once, not again on its way back.
+//! A sent frame first passes the EGRESS rules in the same order, then the sniffers, and then, looped back, 2 to 4. It is copied to
+//! sniffers once, not again when it is looped back.
 //!
 //! # Where the hardware decides on mlx5, and this file here
 //!
-//! - Different matches in one table that fit the same frame: the one inserted first wins.
+//! - If different matches in one table match the same frame, the one that was inserted first wins.
 //! - A rule is not applied to frames sent by its own queue pair, unless it has ALLOW_LOOP_BACK (which mlx5
 //!   refuses, see [`Rules::loop_back`]): the meaning of that flag in ibv_create_flow(3).
-//! - Sniffers see what leaves the port, so not a frame that an EGRESS rule drops.
+//! - Sniffers see the frames that leave the port, so not a frame that an EGRESS rule drops.
 
 mod rule;
 mod tier;
@@ -35,12 +35,12 @@ pub(crate) use rule::Rule;
 use std::collections::HashMap;
 use tier::{Key, Member, Tier};
 
-/// `MLX5_IB_FLOW_MCAST_PRIO`: 16 tables with and 16 without DONT_TRAP come before (device.h, mlx5).
+/// `MLX5_IB_FLOW_MCAST_PRIO`: 16 tables with DONT_TRAP and 16 without come before it (device.h, mlx5).
 const MULTICAST: usize = 32;
 /// Tables of one direction.
 const TIERS: usize = MULTICAST + 1;
 
-/// Where a frame comes from.
+/// The origin of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Received on this port.
@@ -49,28 +49,28 @@ pub(crate) enum Origin {
     Sent { port: u8, qp: u32 },
 }
 
-/// One rule that a frame met.
+/// One rule that a frame matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     /// The flow.
     pub(crate) flow: u32,
-    /// Who receives the frame. None if it is dropped, if the flow is for sent frames, and if another flow with
-    /// the same match already gave this frame to the same queue pair: that is one destination for mlx5.
+    /// The queue pair that receives the frame. `None` if it is dropped, if the flow is for sent frames, and if another flow with the same
+    /// match has already delivered this frame to the same queue pair, which is one destination for mlx5.
     pub(crate) qp: Option<u32>,
     /// Counters object that counts the frame.
     pub(crate) counters: Option<u32>,
     /// Tag for the completion: that of the table entry, see [`Table::insert`].
     pub(crate) tag: Option<u32>,
-    /// The frame ends here.
+    /// The frame goes no further.
     pub(crate) drop: bool,
 }
 
-/// What became of a frame.
+/// The result for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// A rule took it.
     Taken,
-    /// A rule dropped it. On the way out this means it was never sent.
+    /// A rule dropped it. For a sent frame this means that it was never sent.
     Dropped,
     /// No rule took it; sniffers and DONT_TRAP rules may have had a copy.
     Missed,
@@ -82,21 +82,21 @@ pub(crate) struct Table {
     rules: Rules,
     receive: [Tier; TIERS],
     send: [Tier; TIERS],
-    /// Those of them that have rules, in order.
+    /// The tables that have rules, in order.
     receiving: Vec<usize>,
     sending: Vec<usize>,
-    /// How deep into a frame any rule looks.
+    /// How deep into a frame the rules look.
     depth: Depth,
     leftovers: Vec<(u8, bool, Member)>,
     sniffers: Vec<(u8, Member)>,
-    /// Where each flow is.
+    /// The place of each flow.
     flows: HashMap<u32, (Place, Key)>,
     /// Counts insertions of entries, for "first inserted wins".
     clock: u64,
 }
 
 impl Table {
-    /// An empty table of a device that can do this.
+    /// An empty table of a device with these capabilities.
     pub(crate) fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -112,11 +112,11 @@ impl Table {
         }
     }
 
-    /// Puts a rule in as `flow`, for `qp`. An id that is in use is EINVAL: no kernel gives one out twice.
+    /// Inserts a rule as `flow`, for `qp`. An id that is in use is EINVAL: the kernel never assigns one twice.
     ///
-    /// A rule whose match is in its table already joins that entry, with these conflicts (EEXIST): one drops and
-    /// the other does not; the new rule has a tag and it is not the entry's. The entry's tag is that of the rule
-    /// that made it, zero if it had none; a rule without a tag joins any entry, and its packets carry that tag.
+    /// A rule whose match is already in its table joins that entry, with these conflicts (EEXIST): one drops and the other does not; the
+    /// new rule has a tag that is not the entry's. The entry's tag is that of the rule that created it, zero if it had none. A rule
+    /// without a tag joins any entry, and its packets get that tag.
     pub(crate) fn insert(&mut self, flow: u32, qp: u32, rule: &Rule) -> Result<(), Errno> {
         rule.check(&self.rules)?;
         if self.flows.contains_key(&flow) {
@@ -143,7 +143,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes a flow out; false if it is not there.
+    /// Removes a flow. False if it does not exist.
     pub(crate) fn remove(&mut self, flow: u32) -> bool {
         let Some((place, key)) = self.flows.remove(&flow) else {
             return false;
@@ -158,17 +158,17 @@ impl Table {
         true
     }
 
-    /// Notes what frames have to be looked at for.
+    /// Determines how deep frames have to be parsed.
     fn prepare(&mut self) {
         let used = |tiers: &[Tier; TIERS]| (0..TIERS).filter(|table| !tiers[*table].is_empty()).collect();
         (self.receiving, self.sending) = (used(&self.receive), used(&self.send));
         let tiers = self.receive.iter().chain(&self.send).map(Tier::depth);
-        // Leftovers look whether a frame is for a group.
+        // Leftovers depend on whether the destination is a group.
         let leftovers = if self.leftovers.is_empty() { Depth::Nothing } else { Depth::Ethernet };
         self.depth = tiers.max().unwrap_or_default().max(leftovers);
     }
 
-    /// Sends a frame through the rules and tells `visit` of each that it met, in order. Does not allocate.
+    /// Passes a frame through the rules, and calls `visit` for each that it matched, in order. Does not allocate.
     pub(crate) fn steer(&self, frame: &[u8], origin: Origin, mut visit: impl FnMut(Delivery)) -> Fate {
         let mut fields = Headers::none();
         fields.fill(frame, self.depth);
@@ -179,7 +179,7 @@ impl Table {
         fields.port = port;
         let words = fields.as_words();
 
-        // Whose flow it is does not matter here: EGRESS rules are about all that is sent.
+        // The flow's owner does not matter here: EGRESS rules apply to everything that is sent.
         let sent = || self.sending.iter().find_map(|table| self.send[*table].find(words, None));
         if let Some(entry) = sender.and_then(|_| sent()) {
             entry.members(None).for_each(|member| visit(entry.sent(member)));
@@ -217,7 +217,7 @@ impl Table {
     }
 }
 
-/// Gives a frame to all these flows, to a queue pair once. Returns how many flows there were.
+/// Delivers a frame to all these flows, once to each queue pair. Returns the number of flows.
 fn copy<'a>(members: impl Iterator<Item = &'a Member> + Clone, visit: &mut impl FnMut(Delivery)) -> usize {
     let mut number = 0;
     for member in members.clone() {

@@ -1,4 +1,4 @@
-//! A rule: what the driver makes of a request, before it is put in a table.
+//! A rule: the driver's interpretation of a request, before it is put into a table.
 
 use super::MULTICAST;
 use crate::soft::flow_check::{Spec, Specs};
@@ -19,7 +19,7 @@ pub(super) enum Place {
     Receive(usize),
     /// A table for sent frames.
     Send(usize),
-    /// What nobody took.
+    /// Packets that no rule took.
     Leftovers { unicast: bool },
     /// A copy of everything.
     Sniffer,
@@ -36,8 +36,8 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    /// The driver's checks up to the counters: `mlx5_ib_create_flow` behind its own payload, then
-    /// `is_valid_attr` and `parse_flow_attr`. Bind the counters of [`Rule::counters`] next, then insert.
+    /// The driver's checks up to the counters: `mlx5_ib_create_flow` after its own payload, then `is_valid_attr` and `parse_flow_attr`.
+    /// Next, the counters of [`Rule::counters`] must be bound, and then the rule is inserted.
     pub(crate) fn compile(attr: &FlowAttr, specs: &Specs, rules: &Rules) -> Result<Self, Errno> {
         let has = |flag| attr.flags & flag != 0;
         let egress = has(FLAG_EGRESS);
@@ -60,39 +60,39 @@ impl Rule {
             ATTR_ALL_DEFAULT => Place::Leftovers { unicast: true },
             ATTR_MC_DEFAULT => Place::Leftovers { unicast: false },
             ATTR_SNIFFER if !rules.sniffer => return Err(Errno::EOPNOTSUPP),
-            // The driver lets this pass and hands the firmware a port as destination of a sniffer's copies.
+            // The driver accepts this, and passes a port to the firmware as the destination of a sniffer's copies.
             ATTR_SNIFFER if egress => return Err(Errno::EINVAL),
             ATTR_SNIFFER => Place::Sniffer,
             _ => return Err(Errno::EOPNOTSUPP),
         };
         let matching = match attr.type_ {
             ATTR_NORMAL => Match::compile(specs, rules)?,
-            // The specs of all other types are not looked at: fixed templates take their place.
+            // The specs of all other types are ignored: fixed templates replace them.
             _ => Match::everything(),
         };
         Ok(Self {
             place,
             port: attr.port,
-            // Dropped is dropped: `_create_flow_rule` sets "next priority" only beside "forward".
+            // A dropped packet does not continue: `_create_flow_rule` sets "next priority" only together with "forward".
             dont_trap: attr.type_ == ATTR_NORMAL && has(FLAG_DONT_TRAP) && !matching.actions.drop,
             loop_back: has(FLAG_ALLOW_LOOP_BACK) || rules.plug,
             matching,
         })
     }
 
-    /// Handle of the counters object that this rule counts with. A COUNT spec of a rule that is not NORMAL is
-    /// not among them: the driver never sees it.
+    /// Handle of the counters object of this rule. A COUNT spec of a rule that is not NORMAL is not included, because the driver never
+    /// sees it.
     pub(crate) fn counters(&self) -> Option<u32> {
         self.matching.actions.count
     }
 
-    /// The same rule, counting into this object of the hardware's.
+    /// The same rule with this counters object of the hardware.
     pub(crate) fn counting(mut self, counters: Option<u32>) -> Self {
         self.matching.actions.count = counters;
         self
     }
 
-    /// What mlx5_core refuses, after the counters were bound.
+    /// The checks of mlx5_core, which happen after the counters were bound.
     pub(super) fn check(&self, rules: &Rules) -> Result<(), Errno> {
         let forwards_on_send = matches!(self.place, Place::Send(_)) && self.dont_trap;
         if forwards_on_send || (self.dont_trap && !rules.dont_trap) {
@@ -102,8 +102,8 @@ impl Rule {
     }
 }
 
-/// Whether a NORMAL rule can match multicast only, by its first spec: `flow_is_multicast_only`. For IPv4 the
-/// driver looks at the value alone, whatever the mask.
+/// Whether a NORMAL rule can match only multicast, by its first spec: `flow_is_multicast_only`. For IPv4 the driver uses only the value,
+/// whatever the mask is.
 fn multicast_only(specs: &Specs) -> bool {
     match specs.iter().next() {
         Some(Spec::Ipv4(spec)) if !spec.inner => spec.val.dst_ip.get() >> 28 == 0xe,

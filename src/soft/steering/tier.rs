@@ -1,8 +1,8 @@
 //! One flow table: entries by match, grouped by mask.
 //!
-//! As on mlx5, entries with the same mask form a group, and within a group a frame can hit one entry only: so a
-//! look-up costs one hash per *mask* in use, however many rules there are. Of a mask only the words that have a bit
-//! are looked at, and values are kept without the others.
+//! As on mlx5, entries with the same mask form a group, and a frame can match only one entry of a group. A look-up therefore costs one
+//! hash per *mask* in use, however many rules there are. Only the words of a mask that have a bit set are compared, and values are stored
+//! without the others.
 
 use super::Delivery;
 use crate::soft::matcher::{Actions, Match};
@@ -14,7 +14,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// `MLX5_FS_MAX_ENTRIES` (drivers/infiniband/hw/mlx5/fs.c, Linux 6.1).
 const MAX_ENTRIES: usize = 1 << 16;
 
-/// A match as words, with the port as one more field that every rule asks for.
+/// A match as words, with the port as one more field that every rule compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     mask: Words,
@@ -37,17 +37,17 @@ pub(super) struct Member {
     pub(super) qp: u32,
     pub(super) counters: Option<u32>,
     pub(super) loop_back: bool,
-    /// The first of its queue pair in the entry: the one that delivers.
+    /// The first flow of its queue pair in the entry, which delivers the frame.
     pub(super) first: bool,
 }
 
 impl Member {
-    /// Whether the flow takes frames of this sender.
+    /// Whether the flow receives frames of this sender.
     pub(super) fn hears(&self, sender: Option<u32>) -> bool {
         self.loop_back || sender != Some(self.qp)
     }
 
-    /// What a visitor is told of this flow.
+    /// What the visitor gets for this flow.
     pub(super) fn delivery(&self) -> Delivery {
         Delivery {
             flow: self.flow,
@@ -63,27 +63,27 @@ impl Member {
 #[derive(Debug)]
 pub(super) struct Entry {
     order: u64,
-    /// Of the flow that made the entry; it outlives that flow, as `flow_context` of an fte does.
+    /// The tag of the flow that created the entry. The entry keeps it after that flow is gone, as `flow_context` of an fte does.
     tag: Option<u32>,
     pub(super) drop: bool,
     members: Vec<Member>,
 }
 
 impl Entry {
-    /// The flows that take frames of this sender.
+    /// The flows that receive frames of this sender.
     pub(super) fn members(&self, sender: Option<u32>) -> impl Iterator<Item = &Member> {
         let hears = move |member: &&Member| member.hears(sender);
         self.members.iter().filter(hears)
     }
 
-    /// `check_conflicting_ftes` (fs_core.c): only a *new* tag can be in conflict.
+    /// `check_conflicting_ftes` (fs_core.c): only a *new* tag can conflict.
     fn conflicts(&self, actions: &Actions) -> bool {
         let tags = actions.tag.is_some_and(|tag| tag != self.tag.unwrap_or(0));
         self.drop != actions.drop || tags
     }
 
-    /// Marks the first flow of a queue pair. Those that hear their own frames come first, so that a frame which
-    /// any of them hears has its deliverer among those that hear it.
+    /// Marks the first flow of a queue pair. Flows that receive frames of their own queue pair come first, so that a frame which any of
+    /// them receives is delivered by one of them.
     fn mark_first(&mut self, qp: u32) {
         self.members.sort_by_key(|member| !member.loop_back);
         let mut first = true;
@@ -93,7 +93,7 @@ impl Entry {
         }
     }
 
-    /// What a visitor is told of a flow for received frames.
+    /// What the visitor gets for a flow of received frames.
     pub(super) fn received(&self, member: &Member) -> Delivery {
         let delivery = member.delivery();
         Delivery {
@@ -104,27 +104,27 @@ impl Entry {
         }
     }
 
-    /// What a visitor is told of a flow for sent frames: the destination is the port, no queue pair.
+    /// What the visitor gets for a flow of sent frames: the destination is the port, not a queue pair.
     pub(super) fn sent(&self, member: &Member) -> Delivery {
         Delivery { qp: None, drop: self.drop, ..member.delivery() }
     }
 }
 
-/// A word that a mask has bits of.
+/// A word of which a mask has bits.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     word: usize,
     bits: u64,
 }
 
-/// Entries with one mask.
+/// The entries with one mask.
 #[derive(Debug)]
 struct Group {
     mask: Words,
     /// The words of the mask that are not zero.
     parts: Vec<Part>,
     depth: Depth,
-    /// By the value of each part.
+    /// By the values of all parts.
     entries: HashMap<Box<[u64]>, Entry, BuildHasherDefault<WordHasher>>,
 }
 
@@ -135,7 +135,7 @@ impl Group {
         Self { mask: key.mask, parts, depth: key.depth, entries: HashMap::default() }
     }
 
-    /// What these fields are under the mask, one for each part.
+    /// These fields under the mask, one value for each part.
     fn masked<'a>(&'a self, fields: &'a Words) -> impl Iterator<Item = u64> + 'a {
         self.parts.iter().map(|part| fields.get(part.word).map_or(0, |field| field & part.bits))
     }
@@ -145,7 +145,7 @@ impl Group {
         self.masked(&key.value).collect()
     }
 
-    /// The entry whose value these fields have.
+    /// The entry that these fields match.
     #[inline]
     fn find(&self, fields: &Words) -> Option<&Entry> {
         if self.entries.len() == 1 {
@@ -163,7 +163,7 @@ impl Group {
 pub(super) struct Tier {
     groups: Vec<Group>,
     entries: usize,
-    /// Of the deepest group.
+    /// The depth of the deepest group.
     depth: Depth,
 }
 
@@ -178,7 +178,7 @@ impl Tier {
         self.depth
     }
 
-    /// The entry that this frame hits, for frames of this sender. Of several, the oldest.
+    /// The entry that this frame matches, for frames of this sender. If there are several, the oldest.
     #[inline]
     pub(super) fn find(&self, fields: &Words, sender: Option<u32>) -> Option<&Entry> {
         let mut oldest: Option<&Entry> = None;
@@ -193,7 +193,7 @@ impl Tier {
         oldest
     }
 
-    /// Joins the entry of this match, or makes it.
+    /// Adds a flow to the entry of this match, or creates the entry.
     pub(super) fn insert(
         &mut self,
         key: &Key,
@@ -231,7 +231,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Takes a flow out of the entry of this match; an entry without flows is gone, a group without entries too.
+    /// Removes a flow from the entry of this match. An entry without flows is removed, and so is a group without entries.
     pub(super) fn remove(&mut self, key: &Key, flow: u32) {
         let Some(index) = self.groups.iter().position(|group| group.mask == key.mask) else {
             return;
@@ -257,8 +257,8 @@ impl Tier {
     }
 }
 
-/// Multiply and rotate, eight bytes at a time. The keys of a table are made by whoever owns the device, so no
-/// frame from outside can bring collisions about.
+/// Multiply and rotate, eight bytes at a time. The owner of the device chooses the keys of a table, so frames from outside cannot cause
+/// collisions.
 #[derive(Debug, Default)]
 struct WordHasher(u64);
 

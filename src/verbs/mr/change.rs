@@ -1,7 +1,7 @@
 //! Changing a memory region.
 //!
-//! The kernel takes several changes in one command; the crate sends one at a time, since a driver that refuses the
-//! second may have carried out the first (rxe_rereg_user_mr, rxe_verbs.c, Linux 6.12).
+//! The kernel accepts several changes in one command. The crate sends one at a time, because a driver that refuses the second may have
+//! made the first (rxe_rereg_user_mr, rxe_verbs.c, Linux 6.12).
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl MemoryRegion {
     }
 }
 
-/// What does not exist has done nothing; of other failures nobody knows.
+/// An unsupported command has changed nothing; for other failures this is not known.
 fn may_be_halfway(error: &Error) -> bool {
     error.kind() != ErrorKind::Unsupported
 }

@@ -47,29 +47,29 @@ struct MemoryRegionCore {
     rkey: u32,
     access: AccessFlags,
     place: Place,
-    /// Memory that the device may have beside that: a change of the region failed on the way.
+    /// Other memory that the device may use, because a change of the region failed halfway.
     also: Vec<Mapping>,
     pd: ProtectionDomain,
-    /// Domains that may count the region for the same reason.
+    /// Protection domains that may count the region for the same reason.
     also_pds: Vec<ProtectionDomain>,
 }
 
-/// What a region consists of.
+/// The memory of a region.
 #[derive(Debug)]
 struct Place {
-    /// None for memory that is not mapped into the process.
+    /// `None` for memory that is not mapped into the process.
     memory: Option<Mapping>,
-    /// Where in it the region begins.
+    /// Offset of the region in it.
     first: usize,
     len: usize,
-    /// Address of the first byte as the device knows it.
+    /// Address of the first byte, as the device uses it.
     address: u64,
 }
 
 impl Drop for MemoryRegionCore {
     fn drop(&mut self) {
         if self.object.release_for_sure().is_err() {
-            // The device may still write to the memory: it is leaked on purpose.
+            // The device may still write to the memory, so it is leaked on purpose.
             std::mem::forget((self.place.memory.take(), std::mem::take(&mut self.also)));
             self.object.abandon();
         }
@@ -157,13 +157,13 @@ impl MemoryRegion {
         Ok(Segment { region: self, sge: Sge { addr, length, lkey: self.lkey() } })
     }
 
-    /// How many clones there are, this one among them.
+    /// Number of clones, including this one.
     #[cfg(test)]
     pub(crate) fn owners(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Tells this region from others while it exists: more than one, and equal for its clones.
+    /// Identifies this region while it exists: greater than one, and the same for its clones.
     #[inline]
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -196,7 +196,7 @@ impl MemoryRegion {
     }
 }
 
-/// The bytes that a range means of memory of `len` bytes. What lies outside stays outside.
+/// The bytes that a range means in memory of `len` bytes. A part outside stays outside.
 pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -220,7 +220,7 @@ fn outside(op: &'static str) -> Error {
 #[doc(alias = "ibv_sge")]
 pub struct Segment<'a> {
     region: &'a MemoryRegion,
-    /// As a request names it. The region does not change as long as it is borrowed.
+    /// As in a request. The region does not change as long as it is borrowed.
     sge: Sge,
 }
 
@@ -230,7 +230,7 @@ impl Segment<'_> {
         self.region
     }
 
-    /// Copies the segment's first bytes, as many as there are and fit, and gives back the rest of `bytes`.
+    /// Copies the segment's first bytes, as many as there are and fit, and returns the rest of `bytes`.
     pub(crate) fn read_into<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8]> {
         let (now, rest) = bytes.split_at_mut(bytes.len().min(self.sge.length as usize));
         self.region.read(self.sge.addr.wrapping_sub(self.region.address()) as usize, now)?;

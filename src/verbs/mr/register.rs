@@ -1,4 +1,4 @@
-//! Making memory regions.
+//! Creating memory regions.
 
 use std::ops::{Range, RangeBounds};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,7 +18,7 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::mapping::Mapping;
 use crate::verbs::pd::ProtectionDomain;
 
-/// What the kernel pins.
+/// The unit in which the kernel pins memory.
 const PAGE: u64 = 4096;
 
 /// Builder for a memory region; see [`ProtectionDomain::memory`].
@@ -95,7 +95,7 @@ impl ProtectionDomain {
         Ok(self.region(made, access, place))
     }
 
-    /// Has the kernel register a dma-buf: where it begins, how many bytes, and what the device calls the first.
+    /// Makes the kernel register a dma-buf: the offset, the length in bytes, and the device's address of the first byte.
     pub(crate) fn register_file(
         &self,
         op: &'static str,
@@ -120,7 +120,7 @@ impl ProtectionDomain {
         Ok(RegMrResp { mr_handle, lkey, rkey })
     }
 
-    /// Takes charge of a region that the kernel has just made.
+    /// Takes ownership of a region that the kernel has just created.
     fn region(&self, made: RegMrResp, access: AccessFlags, place: Place) -> MemoryRegion {
         let object = Object::new(self.context(), Kind::Mr, made.mr_handle);
         let RegMrResp { lkey, rkey, .. } = made;
@@ -213,7 +213,7 @@ impl MemoryRegionBuilder<'_> {
 }
 
 impl Place {
-    /// A range of memory, to be seen at `iova` by the device.
+    /// A range of memory that has the address `iova` for the device.
     pub(super) fn new(
         op: &'static str,
         memory: &Mapping,
@@ -244,7 +244,7 @@ impl Place {
     }
 }
 
-/// The kernel's rule for addresses that a device shall use.
+/// The kernel's rule for addresses that a device uses.
 fn same_offset(op: &'static str, start: u64, iova: u64) -> Result<()> {
     if start % PAGE == iova % PAGE {
         return Ok(());

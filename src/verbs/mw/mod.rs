@@ -78,27 +78,27 @@ impl WindowType {
 #[doc(alias = "ibv_mw")]
 pub struct MemoryWindow {
     window: Window,
-    /// Before the kernel made it.
+    /// A moment before the kernel created it.
     asked: Moment,
     kind: WindowType,
-    /// The key that it has, or will have when the requests posted so far are carried out.
+    /// The key that it has, or will have after the requests posted so far.
     key: u32,
-    /// The key that a window of type 2 had when it was free last, and has if it is free now.
+    /// For type 2: the key that the window had when it was last not bound, or has now.
     free: u32,
-    /// What completions say about the last request.
+    /// The state that completions report for the last request.
     watch: Option<Watch>,
     bound: Option<Bound>,
 }
 
-/// What the device may use through the window.
+/// What the device may access through the window.
 #[derive(Debug)]
 struct Bound {
     region: MemoryRegion,
-    /// The queue pair that bound a window of type 2. rxe counts the window as its user, waits 50 seconds for that
-    /// to end when the queue pair is destroyed, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c;
-    /// __rxe_cleanup, rxe_pool.c, Linux 6.1 to 7.3).
+    /// The queue pair that bound a window of type 2. rxe counts the window as a user of the queue pair. When the queue pair is destroyed,
+    /// rxe waits 50 seconds for this to end, and then destroys it all the same (rxe_do_bind_mw, rxe_mw.c; __rxe_cleanup, rxe_pool.c,
+    /// Linux 6.1 to 7.3).
     _via: Option<Arc<qp::QueuePairCore>>,
-    /// What the peer was or will be told.
+    /// The address and key for the peer.
     remote: Remote,
 }
 
@@ -149,8 +149,8 @@ impl<'a> Bind<'a> {
         self
     }
 
-    /// What the device would answer with a broken queue pair (rxe_check_bind_mw, rxe_mw.c, Linux 6.1), and what it
-    /// would not notice: rxe does not look at the region's protection domain.
+    /// Refuses what would move the queue pair to the error state (rxe_check_bind_mw, rxe_mw.c, Linux 6.1), and what the device would not
+    /// notice: rxe does not check the region's protection domain.
     fn check(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
         let (region, has) = (self.region.access(), |access| self.access.intersects(access));
         let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -247,7 +247,7 @@ impl MemoryWindow {
     pub fn release(&mut self) -> Result<()> {
         let mut other = self.pd().alloc_window(self.kind)?;
         self.window.release()?;
-        // What is dropped is free, and gone.
+        // The window that is dropped here is not bound and already destroyed.
         std::mem::swap(self, &mut other);
         other.let_go();
         Ok(())
@@ -275,12 +275,12 @@ impl MemoryWindow {
         &self.window.pd
     }
 
-    /// The key after the next bind: only its low byte is free to choose.
+    /// The key after the next bind: only its low byte can be chosen.
     fn next_key(&self) -> u32 {
         (self.key & !0xff) | (self.key.wrapping_add(1) & 0xff)
     }
 
-    /// If the peer has invalidated the key, makes the window free and says so.
+    /// If the peer has invalidated the key, marks the window as not bound and returns true.
     fn settle(&mut self) -> bool {
         let is_over = self.watch.as_ref().is_some_and(|watch| watch.seen().invalidated());
         if is_over {
@@ -290,18 +290,18 @@ impl MemoryWindow {
         is_over
     }
 
-    /// Whether it is not known if the last request was carried out.
+    /// Whether it is unknown if the last request was executed.
     fn is_unknown(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.seen().failed())
     }
 
-    /// It is bound to nothing any more.
+    /// The window is not bound any more.
     fn let_go(&mut self) {
         self.watch = None;
         self.bound = None;
     }
 
-    /// Notes the key that a window of type 2 has while it is free; none when it is gone.
+    /// Notes the key that a window of type 2 has while it is not bound; `None` if it is destroyed.
     fn set_free(&mut self, key: Option<u32>) {
         let context = self.pd().context();
         if self.kind == WindowType::Two && context.is_here() {
@@ -315,12 +315,12 @@ impl MemoryWindow {
         self.free = key.unwrap_or(self.free);
     }
 
-    /// Has the kernel make a window anew if this one cannot be bound by that queue pair.
+    /// Makes the kernel create the window again if this one cannot be bound by that queue pair.
     ///
-    /// One is that may have another key than is known. The other is one of type 2 that is older than the queue pair: a process that
-    /// ends leaves its objects to the kernel, which destroys the newest first, and rxe would wait 50 seconds for a queue pair
-    /// with such a window and then free it while the window still has it (__uverbs_cleanup_ufile, rdma_core.c;
-    /// __rxe_cleanup, rxe_pool.c; Linux 6.1 to 7.3).
+    /// There are two cases. The window may have another key than the stored one. Or it is of type 2 and older than the queue pair: a
+    /// process that ends leaves its objects to the kernel, which destroys the newest first, and rxe would wait 50 seconds for a queue
+    /// pair with such a window and then free it while the window still refers to it (__uverbs_cleanup_ufile, rdma_core.c; __rxe_cleanup,
+    /// rxe_pool.c; Linux 6.1 to 7.3).
     fn renew_for(&mut self, via: &qp::QueuePairCore) -> Result<()> {
         let is_older = self.kind == WindowType::Two && self.asked < via.object().made();
         if is_older || self.is_unknown() { self.release() } else { Ok(()) }
@@ -332,7 +332,7 @@ impl Drop for MemoryWindow {
         let released = self.window.release();
         self.set_free(None);
         if released.is_err() {
-            // Still bound, as far as the kernel is concerned.
+            // For the kernel it is still bound.
             std::mem::forget(self.bound.take());
         }
     }
@@ -439,7 +439,7 @@ impl<T: Binds> QueuePair<T> {
         Err(Error::refused(op, Errno::EINVAL, hint))
     }
 
-    /// The request holds the regions that the window may be bound to while it is posted.
+    /// The request holds the regions to which the window may be bound while it is posted.
     fn post_window(
         &mut self,
         op: &'static str,

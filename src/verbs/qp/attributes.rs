@@ -102,7 +102,7 @@ impl Attributes {
         self.mask
     }
 
-    /// The request, but for the queue pair.
+    /// The request without the queue pair.
     pub(super) fn request(&self) -> ModifyQp {
         ModifyQp { attr_mask: self.mask.bits(), ..self.request }
     }

@@ -59,7 +59,7 @@ impl FromStr for Endpoint {
         else {
             return Err(wrong());
         };
-        // Each has as many digits as its type holds.
+        // Each has as many digits as its type can hold.
         Ok(Self { lid: lid as u16, qp_num: qp_num as u32, psn: psn as u32, gid: gid.to_be_bytes() })
     }
 }
@@ -131,7 +131,7 @@ impl ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// The step to "ready to send" of a queue pair that is answered.
+    /// The step to "ready to send" of a queue pair whose requests are acknowledged.
     fn send(&self, local: &Endpoint) -> Attributes {
         Attributes::to(QpState::ReadyToSend)
             .send_psn(local.psn)

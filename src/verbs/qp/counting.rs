@@ -10,10 +10,10 @@ use crate::driver::request::Opcode;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// Names binding in errors.
+/// The name of binding in errors.
 const OP: &str = "qp.bind_counter";
 
-/// What a request counts as. An atomic operation brings an old value back, as a read does.
+/// The kind of a request for counters. An atomic operation returns an old value, as a read does.
 fn kind(opcode: &Opcode<'_>) -> Kind {
     match opcode {
         Opcode::Send | Opcode::SendImmediate(_) | Opcode::SendInvalidate(_) | Opcode::Datagram { .. } => {
@@ -29,7 +29,7 @@ fn kind(opcode: &Opcode<'_>) -> Kind {
     }
 }
 
-/// The operations that queue pairs of a type have, and software can see.
+/// The operations of queue pairs of this type that software can count.
 fn visible(type_: u8) -> Counted {
     let messages = Counted::SEND | Counted::RECEIVE;
     match type_ {
@@ -92,7 +92,7 @@ impl<T: QpType> QueuePair<T> {
     }
 }
 
-/// A request of so many bytes, as counters tell it apart.
+/// A request of `bytes` bytes, in the form that counters use.
 pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u32) -> Posted {
     Posted { wr_id, kind: kind(opcode), bytes, signaled: flags.contains(SendFlags::SIGNALED).into() }
 }
@@ -101,7 +101,7 @@ pub(super) fn posted(opcode: &Opcode<'_>, wr_id: u64, flags: SendFlags, bytes: u
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bindable<'a> {
     pub(super) shared: &'a QueuePairCore,
-    /// One of [`qp_type`], and how many sends it has room for; none where requests complete in any order.
+    /// One of [`qp_type`], and the number of sends for which it has room; `None` if requests complete in any order.
     pub(super) type_: u8,
     pub(super) slots: Option<u32>,
 }
@@ -142,7 +142,7 @@ impl Bindable<'_> {
         Ok(())
     }
 
-    /// Has a counter of the device's count. The numbers of the mask are the same.
+    /// Attaches a counter of the device. The numbers of the mask are the same.
     fn attach_counter(&self, counter: &CompletionCounter, object: &Object, counted: Counted) -> Result<()> {
         use uverbs_abi::ids::qp::{self, attach_comp_cntr};
         use uverbs_abi::types::CompCntrOps;
@@ -159,7 +159,7 @@ impl Bindable<'_> {
         if self.shared.attached.has(counted) {
             return Err(Error::refused(OP, Errno::EBUSY, taken));
         }
-        // Busy may also be a command of another thread, about the queue pair or the counter.
+        // EBUSY may also be caused by a command of another thread for the queue pair or the counter.
         let attached = insist(|| {
             let mut command = Command::new(OP, qp::OBJECT, qp::method::ATTACH_COMP_CNTR);
             command
@@ -173,7 +173,7 @@ impl Bindable<'_> {
         Ok(())
     }
 
-    /// Refuses what would never be counted.
+    /// Refuses operations that would never be counted.
     fn is_visible(&self, counted: Counted) -> Result<()> {
         let hidden = counted.difference(visible(self.type_));
         if hidden.is_empty() {

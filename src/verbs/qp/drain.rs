@@ -1,4 +1,4 @@
-//! Draining a queue pair: everything that was posted ends.
+//! Draining a queue pair: everything that was posted is ended.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::work::Receiving;
 
-/// Requests of the crate's own, posted behind everything else: when one is flushed, so is all before it. A device that completes every
-/// request needs none: it is known how many wait.
+/// Requests of the crate itself, posted behind all others: when one of them is flushed, so is everything before it. A device that
+/// completes every request needs none, because the number of outstanding requests is known.
 ///
-/// An empty ring would not tell: rxe gives the slot back before it writes the completion (do_complete, rxe_comp.c
-/// and rxe_resp.c, Linux 6.1).
+/// An empty ring is not sufficient: rxe gives the slot back before it writes the completion (do_complete, rxe_comp.c and rxe_resp.c,
+/// Linux 6.1).
 #[derive(Debug, Default)]
 pub(super) struct Markers {
-    /// Their number; that of receives is the next one. Made by chance, so that it is nobody else's.
+    /// Their number; receives have the next one. It is random, so that no other request has it.
     id: Option<u64>,
-    /// Those whose completion has not been seen.
+    /// Those whose completion has not been seen yet.
     sends: u32,
     receives: u32,
 }
@@ -32,7 +32,7 @@ impl Markers {
         *self.id.get_or_insert_with(|| RandomState::new().hash_one("drain"))
     }
 
-    /// Whether a completion of the queue pair is a marker's; it is then counted.
+    /// Whether a completion of the queue pair is that of a marker, which is then counted.
     fn take(&mut self, wr_id: u64) -> bool {
         let Some(id) = self.id else { return false };
         let left = match wr_id.wrapping_sub(id) {
@@ -49,7 +49,7 @@ impl Markers {
     }
 }
 
-/// How many completions are taken at once.
+/// Number of completions that are taken at a time.
 const BATCH: usize = 16;
 
 impl<T: QpType> QueuePair<T> {
@@ -109,7 +109,7 @@ impl<T: QpType> QueuePair<T> {
         let start = Instant::now();
         let (mut sends, mut receives) = (true, self.receives.is_some());
         loop {
-            // Full rings get room as the device flushes them.
+            // Full rings get free slots as the device flushes them.
             sends = sends && !self.have_sends_ended()?;
             receives = receives && !self.have_receives_ended()?;
             let (mut found, mut are_empty) = (0, true);
@@ -117,7 +117,7 @@ impl<T: QpType> QueuePair<T> {
                 let taken = self.take_from(queue, &mut take);
                 (found, are_empty) = (found + taken, are_empty && taken < BATCH);
             }
-            // Where it is the slots that are known to be free, completions may still wait.
+            // If only the slots are known to be free, completions may still be waiting.
             let is_over = are_empty || self.sends.is_idle().is_none();
             if is_over && !(sends || receives || self.markers.are_out()) {
                 self.end(queues, &mut late, &mut take);
@@ -138,8 +138,8 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Takes out what the device does not look at any more, where there is such a thing: requests that were posted when the queue
-    /// pair had come to the error state by itself.
+    /// Removes the requests that the device does not read any more, if there are any: those that were posted after the queue pair had
+    /// entered the error state by itself.
     fn take_late(&mut self) -> Vec<Completion> {
         let (number, mut late) = (self.shared.number, Vec::new());
         let mut add = |Late { wr_id, opcode }| {
@@ -153,7 +153,7 @@ impl<T: QpType> QueuePair<T> {
         late
     }
 
-    /// Hands those on: they end behind all others.
+    /// Returns those as completions, after all others.
     fn end(
         &self,
         queues: &mut [&mut CompletionQueue],
@@ -172,7 +172,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Hands on what is in a queue, without the markers; says how many there were.
+    /// Passes on what is in a queue, without the markers. Returns their number.
     fn take_from(&mut self, queue: &mut CompletionQueue, take: &mut impl FnMut(Completion)) -> usize {
         let mut batch = Completion::batch::<BATCH>();
         let found = queue.poll(&mut batch);
@@ -184,12 +184,12 @@ impl<T: QpType> QueuePair<T> {
         found
     }
 
-    /// Whether it is known that all sends end: the last was posted, or, where each has a completion, all have ended.
+    /// Whether all sends are known to end: the marker was posted, or, if each has a completion, all have ended.
     fn have_sends_ended(&mut self) -> Result<bool> {
         self.sends.is_idle().map_or_else(|| self.mark_sends(), Ok)
     }
 
-    /// The same of receives.
+    /// The same for receives.
     fn have_receives_ended(&mut self) -> Result<bool> {
         match self.receives.as_ref().and_then(Receiving::is_idle) {
             Some(is_idle) => Ok(is_idle),
@@ -197,7 +197,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Posts the last send; false when there is no room yet.
+    /// Posts the marker of sends. False if there is no room yet.
     fn mark_sends(&mut self) -> Result<bool> {
         let Some(slot) = self.sends.post_marker("qp.drain", self.markers.id())? else { return Ok(false) };
         self.held.slots().pass_in_order(slot);
@@ -205,14 +205,14 @@ impl<T: QpType> QueuePair<T> {
         Ok(true)
     }
 
-    /// Posts the last receive; false when there is no room yet.
+    /// Posts the marker of receives. False if there is no room yet.
     fn mark_receives(&mut self) -> Result<bool> {
         let wr_id = self.markers.id().wrapping_add(1);
         if !self.receives.as_mut().is_some_and(|receives| receives.post_empty(wr_id)) {
             return Ok(false);
         }
         self.markers.receives += 1;
-        // Receives have no doorbell: going to the error state again makes the device look.
+        // Receives have no doorbell. Entering the error state again makes the device look.
         self.to_error()?;
         Ok(true)
     }

@@ -57,16 +57,16 @@ use crate::verbs::xrcd::XrcDomain;
 #[doc(alias = "ibv_qp_to_qp_ex")]
 pub struct QueuePair<T: QpType> {
     sends: SendQueue,
-    /// None if receives come from a shared queue, or it receives nothing.
+    /// `None` if receives come from a shared queue, or if it receives nothing.
     receives: Option<Receiving>,
-    /// What the request in each slot of the send ring needs. It is let go when its slot is used again, which is
-    /// after its completion.
+    /// What the request in each slot of the send ring needs. It is released when the slot is used again, which is after the request's
+    /// completion.
     held: Held,
     markers: Markers,
     capacity: Capacity,
-    /// The GID of the other side, once it was told: keys of its windows are noted with that.
+    /// The GID of the peer, if it is known: keys of the peer's windows are noted with it.
     peer: [u8; 16],
-    /// Whether that GID stands for all of its device.
+    /// Whether that GID stands for all GIDs of its device.
     is_peer_settled: bool,
     shared: Arc<QueuePairCore>,
     kind: PhantomData<T>,
@@ -76,21 +76,23 @@ pub struct QueuePair<T: QpType> {
 #[derive(Debug)]
 pub(crate) struct QueuePairCore {
     object: Object,
-    /// Behind the object: it is known to its completion queues until that is gone, and the memory of its requests is let go after it.
+    /// After the object: its completion queues know the queue pair until the object is destroyed, and the memory of its requests is
+    /// released after that.
     _known: Option<Known>,
     kept: Kept,
     number: u32,
-    /// Whether it has a queue, of its own or another, that frames can come in by.
+    /// Whether it has a queue, its own or another one, by which frames can be received.
     receives: bool,
     groups: Groups,
-    /// What completions say about windows that it has bound.
+    /// The state of windows that it has bound, as completions report it.
     windows: Watching,
-    /// Those of sends and of receives; the first only if it receives nothing, and none of a queue pair without queues.
+    /// The completion queues of sends and of receives. Only the first one if it receives nothing, and none for a queue pair without
+    /// queues.
     cqs: Vec<Arc<cq::CompletionQueueCore>>,
     srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
     attached: crate::completion_counter::Attached,
-    /// Its send queue had stopped when its state was last asked for.
+    /// Its send queue had stopped when the state was last queried.
     has_stopped: AtomicBool,
     /// A receiving queue pair of an extended connection is in such a domain instead.
     pd: Option<ProtectionDomain>,
@@ -106,14 +108,14 @@ impl QueuePairCore {
         self.pd.as_ref()
     }
 
-    /// Watches what completions say about a request that is about to be posted, and that gives a window this key.
+    /// Watches the completions for a request that is about to be posted and that gives a window this key.
     pub(crate) fn watch(&self, wr_id: u64, key: u32) -> Watch {
         let registry = |at: usize| self.cqs.get(at).map(|cq| cq.registry().clone()).unwrap_or_default();
         let origin = self.object.context().origin();
         self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
     }
 
-    /// The error of posting a receive to a queue pair that has no receive queue of its own.
+    /// The error for posting a receive to a queue pair without an own receive queue.
     #[cold]
     #[inline(never)]
     pub(crate) fn without_receives(&self, op: &'static str) -> Error {
@@ -158,7 +160,7 @@ impl<T: QpType> QueuePair<T> {
 
 impl<T: QpType> Drop for QueuePair<T> {
     fn drop(&mut self) {
-        // A flow or a membership may keep the kernel object, and that the memory of what is posted.
+        // A flow or a membership may keep the kernel object, and with it the memory of what is posted.
         let received = self.receives.as_mut().map(Receiving::take_held).unwrap_or_default();
         self.shared.kept.keep([std::mem::take(&mut self.held), received]);
     }

@@ -13,16 +13,17 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 /// The queue pair number for datagrams to a multicast GID, which stands for every queue pair of the group.
 pub const MULTICAST_QP: u32 = 0xff_ffff;
 
-/// The groups that a queue pair is in.
+/// The groups to which a queue pair is attached.
 ///
-/// The kernel forgives a queue pair that joins a group again, but counts it once; and when it joined one GID with two
-/// LIDs, rxe leaves with the first and the core never lets the queue pair go (ib_uverbs_detach_mcast, uverbs_cmd.c;
-/// rxe_detach_mcg, rxe_mcast.c, Linux 6.1). So each GID is joined once.
+/// The kernel accepts a second attach to a group, but counts it once. If a queue pair attaches to one GID with two LIDs, rxe detaches the
+/// first one and the core never releases the queue pair (ib_uverbs_detach_mcast, uverbs_cmd.c; rxe_detach_mcg, rxe_mcast.c, Linux 6.1).
+/// Each GID is therefore attached only once.
 #[derive(Debug, Default)]
 pub(super) struct Groups(Mutex<Vec<[u8; 16]>>);
 
 impl Groups {
-    /// Runs a command that adds or removes `gid`; what it must find is whether the group is there.
+    /// Sends a command that adds or removes `gid`. If the group is attached although it must not be, or the reverse (`is_in`), it returns
+    /// `None` and sends nothing.
     fn change(
         &self,
         gid: &[u8; 16],
@@ -129,11 +130,11 @@ impl Membership {
         }
     }
 
-    /// Leaves the group, if that is not done. A device that has gone has forgotten its groups.
+    /// Leaves the group, unless this is already done. A device that was removed has no groups.
     fn detach(&self) -> Result<()> {
         let object = self.qp.object();
         if !object.context().is_here() {
-            // A child of `fork` does not wait for the lock, and leaves no group of its parent's.
+            // A child of `fork` must not wait for the lock, and leaves no group of its parent.
             return Ok(());
         }
         let request = DetachMcast { gid: self.gid, qp_handle: object.id(), mlid: self.lid, reserved: 0 };
@@ -152,7 +153,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if let Err(error) = self.detach() {
-            // Nobody is left to hear of it; the kernel leaves the group when the file is closed.
+            // No caller is left to return the error to. The kernel leaves the group when the file is closed.
             #[cfg(feature = "tracing")]
             tracing::warn!(%error, "membership in a multicast group left to the kernel");
             #[cfg(not(feature = "tracing"))]

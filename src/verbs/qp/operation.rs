@@ -1,4 +1,4 @@
-//! What a queue pair can be asked to do, by its type.
+//! The operations of queue pairs, by their type.
 
 use std::fmt::Debug;
 
@@ -24,22 +24,22 @@ pub(super) mod sealed {
 
     /// An operation in verbs' terms.
     pub trait Encode: Terms {
-        /// What requests are. Frames may have checksums that the device fills in, and a head that it must find apart.
+        /// The kind of the requests. Frames may have checksums that the device fills in, and a head that it needs separately.
         const KIND: RequestKind;
 
-        /// Whether it is one of those that are looked at before they are posted.
+        /// Whether the operation has to be checked before it is posted.
         #[inline(always)]
         fn needs_a_look(&self) -> bool {
             matches!(self.opcode(), Opcode::Large { .. } | Opcode::SendInvalidate(_))
         }
 
-        /// Whether data comes back, for which there must be registered memory.
+        /// Whether the operation returns data, for which there must be registered memory.
         #[inline(always)]
         fn is_answered(&self) -> bool {
             matches!(self.opcode(), Opcode::Read(_) | Opcode::CompareSwap { .. } | Opcode::FetchAdd { .. })
         }
 
-        /// The address handle that the request needs until it is completed.
+        /// The address handle that the request needs until it has completed.
         #[inline(always)]
         fn address(&self) -> Option<&AddressHandle> {
             None
@@ -243,7 +243,7 @@ pub enum SrdOperation {
     Read(Remote),
 }
 
-/// What an operation is in verbs' terms.
+/// Converts an operation to an [`Opcode`].
 macro_rules! encode {
     ($type:ty, $kind:ident { $($operation:pat => $opcode:expr,)* }) => {
         impl Encode for $type {
@@ -273,7 +273,7 @@ encode! { Frame<'_>, Frames {
     Self::Large { header, mss } => Opcode::Large { header, mss },
 } }
 
-// Numbers travel in network order.
+// Numbers are sent in network byte order.
 encode! { Operation, Messages {
     Self::Send => Opcode::Send,
     Self::SendImmediate(number) => Opcode::SendImmediate(number.to_be()),

@@ -60,7 +60,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Posts all requests or none. Those that take keys from the other side only if the keys are noted.
+    /// Posts all requests or none. Requests that invalidate keys of the peer are posted only if the keys are noted.
     #[inline(never)]
     fn post_all(
         &mut self,
@@ -75,7 +75,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// The same of one request, without a loop.
+    /// The same for one request, without a loop.
     #[inline(never)]
     fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
         match self.sends.way() {
@@ -86,7 +86,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    // A function each: together they keep more in memory.
+    // A separate function each, because together they would keep more in memory.
 
     #[inline(never)]
     fn all_in_slots(
@@ -140,7 +140,7 @@ impl<T: QpType> QueuePair<T> {
         Self::publish(sends, put)
     }
 
-    /// Shows the device what was put; or forgets it.
+    /// Shows the device what was put, or discards it.
     #[inline(always)]
     fn publish(sends: &mut SendQueue, put: Result<(), Stopped>) -> Result<(), Stopped> {
         match put {
@@ -152,7 +152,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// What becomes of requests of which none was posted at first.
+    /// Handles a batch of which nothing was posted at the first attempt.
     #[cold]
     #[inline(never)]
     fn post_otherwise(
@@ -171,7 +171,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Lets go of what the last `count` requests need, if the kernel has refused to look at them: they were taken back then.
+    /// Releases what the last `count` requests need, if the kernel has refused to read them: they were taken back then.
     fn let_go_if_refused(&mut self, error: &Error, count: usize) -> bool {
         let is_refused = error.kind() == ErrorKind::InvalidInput;
         if is_refused {
@@ -180,7 +180,7 @@ impl<T: QpType> QueuePair<T> {
         is_refused
     }
 
-    /// Posts requests of which some take keys from the other side.
+    /// Posts requests, some of which invalidate keys of the peer.
     fn post_invalidating(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         let key = |request: &SendRequest<'_, T::Operation<'_>>| match request.operation.opcode() {
             Opcode::SendInvalidate(key) => Some(key),
@@ -190,7 +190,7 @@ impl<T: QpType> QueuePair<T> {
         let shared = self.shared.clone();
         let context = shared.object().context();
         if !self.is_peer_settled {
-            // A device has several GIDs: of the own one the first stands for all.
+            // A device has several GIDs: the first one stands for all GIDs of this device.
             let gids = context.gid_table()?;
             let is_own = gids.iter().any(|gid| gid.raw == self.peer);
             self.peer = gids.first().filter(|_| is_own).map_or(self.peer, |gid| gid.raw);
@@ -214,7 +214,7 @@ impl<T: QpType> QueuePair<T> {
         Err(error)
     }
 
-    /// Posts one request that moves no data, and that needs these regions until it is completed.
+    /// Posts one request that transfers no data, and that needs these regions until it has completed.
     pub(crate) fn post_local(
         &mut self,
         op: &'static str,
@@ -225,7 +225,7 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<()> {
         let mut put = None;
         let posted = self.sends.post_local(op, wr_id, flags, opcode, |slot| put = Some(slot));
-        // Refused for its state, the kernel has not looked at it; with any other error it may have.
+        // If the kernel refused because of the state, it has not read the request; with any other error it may have.
         let is_refused = posted.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidInput);
         if let Some(slot) = put.filter(|_| !is_refused) {
             self.held.slots().hold_regions(slot, regions.collect());
@@ -235,13 +235,13 @@ impl<T: QpType> QueuePair<T> {
 }
 
 /// Why nothing of a batch was posted.
-// As small as it is, it is handed on in registers.
+// Small enough to be passed in registers.
 #[derive(Debug)]
 enum Stopped {
-    /// A key is to be noted first.
+    /// A key has to be noted first.
     TakesKeys,
     Refused(Refused),
-    /// A look at a request found something.
+    /// The check of a request has failed.
     Looked(Box<Error>),
     /// The device was not shown what was put.
     Unseen(Box<Error>),
@@ -272,7 +272,7 @@ impl Stopped {
     }
 }
 
-/// What is to be known for putting a request, and what requests need until they are completed.
+/// The data that is needed to put a request, and what requests need until they have completed.
 struct Posting<'a> {
     held: Slots<'a>,
     object: &'a Object,
@@ -321,7 +321,7 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
                     let first = batch.filled(0).unwrap_or(0);
                     let count =
                         self.requests.iter().take_while(|before| !std::ptr::eq(*before, request)).count();
-                    // They are asked for one behind the other.
+                    // They are requested in their order.
                     let next = std::cell::Cell::new(0);
                     held.let_go(first, count, |_| {
                         next.set(next.get() + 1);
@@ -351,13 +351,13 @@ impl Posting<'_> {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
         match data {
-            // Most often there is one: then it is known here, and asked nowhere else.
+            // Usually there is one segment. Its number is then known here, and not checked elsewhere.
             Local::Segments([segment]) => {
                 let segment = std::slice::from_ref(segment);
                 self.put_segments(batch, slot, request, head, segment)?;
             }
             Local::Segments(segments) => self.put_segments(batch, slot, request, head, segments)?,
-            // Where the answer goes to is read from the bytes then (`copy_data`, rxe_mr.c, Linux 6.1).
+            // The destination of the response would be read from the bytes (`copy_data`, rxe_mr.c, Linux 6.1).
             Local::Inline(_) if operation.is_answered() => return Err(Stopped::without_place()),
             Local::Inline(bytes) => {
                 let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
@@ -385,7 +385,7 @@ impl Posting<'_> {
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
         let slot = batch.slot_behind(slot);
-        // Not before: of a full ring the next slot is that of a request which is not completed.
+        // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
         match (segments, operation.address()) {
             ([segment], None) if L::IS_IN_ORDER => self.held.hold_in_order(slot, segment.region()),
             (segments, address) => self.held.hold(slot, segments, address),
@@ -395,7 +395,7 @@ impl Posting<'_> {
 }
 
 impl<O: Encode> SendRequest<'_, O> {
-    /// Looks at what most requests have not: gives the head of a frame if the device wants it apart.
+    /// Checks what most requests do not have. Returns the head of a frame if the device needs it separately.
     #[cold]
     #[inline(never)]
     fn look(
@@ -422,17 +422,17 @@ impl<O: Encode> SendRequest<'_, O> {
     }
 }
 
-/// What headers of large sends a queue pair has room for.
+/// The headers of large sends for which a queue pair has room.
 #[derive(Debug)]
 pub(super) struct LargeRoom<'a> {
     pub(super) object: &'a Object,
-    /// Whether the device must find the head of a frame in a request; and most bytes of a header.
+    /// Whether the device needs the head of a frame in a request, and the maximum size of a header in bytes.
     pub(super) wants_head: bool,
     pub(super) most: u32,
 }
 
 impl LargeRoom<'_> {
-    /// Refuses a large send that the device or this queue pair cannot take.
+    /// Refuses a large send that the device or this queue pair does not support.
     #[inline(never)]
     pub(super) fn check(&self, op: &'static str, header: usize, mss: u16, len: u64) -> Result<()> {
         let most = self.object.context().most_large_send(op)?;

@@ -36,7 +36,7 @@ pub(super) enum Local<'a> {
 pub(super) const ETHERNET_HEADER: usize = 14;
 
 impl Local<'_> {
-    /// Bytes of it.
+    /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Segments(segments) => segments.iter().map(|segment| u64::from(segment.sge().length)).sum(),

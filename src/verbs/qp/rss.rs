@@ -117,7 +117,7 @@ impl RssBuilder<'_> {
         self
     }
 
-    /// Why the fields make no sense, if so; the driver would only say that they do not.
+    /// Why the fields contradict each other, if they do; the driver would return only an errno.
     fn contradiction(&self) -> Option<&'static str> {
         let both =
             |one: HashFields, other: HashFields| self.fields.intersects(one) && self.fields.intersects(other);

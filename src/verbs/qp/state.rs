@@ -1,8 +1,8 @@
-//! States of a queue pair, and how it gets from one to another.
+//! States of a queue pair, and the steps from one to another.
 //!
-//! The device changes the state by itself (to [`QpState::Error`] above all), so the state is no type
-//! parameter and is not remembered here: it is asked for. Kept is only whether the answer was last that the send queue had stopped,
-//! since by that answer mlx5's driver learned of it.
+//! The device may change the state by itself (in particular to [`QpState::Error`]), so the state is neither a type parameter nor stored
+//! here: it is queried. Stored is only whether the last answer was that the send queue had stopped, because mlx5's driver changes its own
+//! state with that answer.
 
 use std::sync::atomic::Ordering;
 
@@ -65,7 +65,7 @@ impl QpState {
     }
 }
 
-/// The attributes that a step must set, and those that it may; none when there is no such step.
+/// The attributes that a step requires and allows; `None` if there is no such step.
 ///
 /// Source: `qp_state_table`, verbs.c, Linux 6.1; for raw packets mlx5_ib_modify_qp, qp.c; for reliable datagrams
 /// `srd_qp_state_table`, efa_verbs.c.
@@ -75,7 +75,7 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
     let srd = type_ == qp_type::DRIVER;
     let (ud, target) = (type_ == qp_type::UD || srd, type_ == qp_type::XRC_TGT);
     let connected = !ud && type_ != qp_type::RAW_PACKET;
-    // Those that are asked by others until they answer, and those that ask so.
+    // Queue pairs that respond to the requests of others, and queue pairs whose requests are acknowledged.
     let (asked, asks) = (type_ == qp_type::RC || target, matches!(type_, qp_type::RC | qp_type::XRC_INI));
     let only = |condition: bool, mask: A| if condition { mask } else { none };
     Some(match (from, to) {
@@ -119,7 +119,7 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
     })
 }
 
-/// Says what a refused step lacks or has too much, if it is that.
+/// Explains what a refused step lacks or has too much, if that is the reason.
 fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<String> {
     let names = |mask: QpAttrMask| {
         mask.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
@@ -137,11 +137,11 @@ fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<St
     (!words.is_empty()).then(|| format!("from {from:?} to {to:?}, {}", words.join("; ")))
 }
 
-/// Nothing is asked for this hint: the kernel warns in its log when it finds one queue stopped and the other not.
+/// The state is not queried for this hint: the kernel logs a warning if only one of the two queues has stopped.
 const STOPPED: &str = "one of its queues has stopped at an error by itself, of which the driver does not know: destroy the queue pair";
 
 impl QueuePairCore {
-    /// Asks the kernel for the attributes.
+    /// Queries the attributes from the kernel.
     pub(super) fn query(&self, mask: QpAttrMask) -> Result<QueryQpResp> {
         let request =
             QueryQp { qp_handle: self.object.id(), attr_mask: mask.bits(), ..QueryQp::new_zeroed() };
@@ -151,23 +151,23 @@ impl QueuePairCore {
         self.object.context().invoke(&mut command)?;
         self.has_stopped.store(response.qp_state == qp_state::SQE, Ordering::Relaxed);
         if self.srq.is_some() {
-            // rxe says nothing of a queue that is not there, and the kernel then tells what was in its memory (`ib_uverbs_query_qp`,
-            // uverbs_cmd.c, and `rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
+            // rxe does not set the sizes of a queue that does not exist, and the kernel then returns uninitialised memory
+            // (`ib_uverbs_query_qp`, uverbs_cmd.c, and `rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
             (response.max_recv_wr, response.max_recv_sge) = (0, 0);
         }
         self.object.context().driver().tidy_qp(&mut response);
         Ok(response)
     }
 
-    /// Has the kernel change the attributes that the request names.
+    /// Makes the kernel change the attributes that the request names.
     pub(super) fn modify(&self, type_: u8, request: &ModifyQp) -> Result<()> {
         let op = "qp.modify";
         let has_state = QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE);
         let goes_on = has_state && request.qp_state == qp_state::RTS;
         if goes_on && self.has_stopped.load(Ordering::Relaxed) && self.stops_alone(type_) {
             self.object.context().check_origin(op)?;
-            // The driver would warn in the kernel's log that it has no such step (`modify_raw_packet_qp`, mlx5/qp.c, Linux 6.1): it
-            // learned of the state when it was asked for it.
+            // The driver would log a warning that it has no such step (`modify_raw_packet_qp`, mlx5/qp.c, Linux 6.1): it stored the state
+            // when the state was queried.
             let hint = "a send queue for raw packets that has stopped starts again from a reset";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
@@ -181,7 +181,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// The same with a hint at what a refused step lacks or has too much.
+    /// The same with a hint that says what a refused step lacks or has too much.
     pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<ModifyQp> {
         let request = attributes.request();
         self.modify(type_, &request).map_err(|error| {
@@ -212,7 +212,7 @@ impl QueuePairCore {
         QpState::from_number(state).ok_or_else(|| Error::malformed("qp.query", format!("state {state}")))
     }
 
-    /// Whether its two queues stop each by itself.
+    /// Whether its two queues stop independently.
     fn stops_alone(&self, type_: u8) -> bool {
         type_ == qp_type::RAW_PACKET && self.object.context().driver().queues_stop_alone()
     }

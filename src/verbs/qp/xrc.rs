@@ -223,7 +223,7 @@ impl XrcDomain {
     }
 }
 
-/// The error of posting a receive to a queue pair that only sends.
+/// The error for posting a receive to a queue pair that only sends.
 pub(super) fn receives_nothing(op: &'static str) -> Error {
     let hint = "the queue pair sends over an extended connection and receives nothing; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)

@@ -1,4 +1,4 @@
-//! What posted requests need until they are completed.
+//! The memory that posted requests need until they have completed.
 
 use std::sync::OnceLock;
 
@@ -8,43 +8,43 @@ use crate::verbs::mr::{MemoryRegion, Segment};
 
 /// What the requests in the slots of a queue need, each until its slot is used again.
 ///
-/// Most queues only ever have requests of one region. That is held once, and slots are gone through from the first request on that
-/// needs something else: then each slot holds the one region, and it goes when the last of them is used again, which is that of its newest
-/// request. Requests of no memory among them change nothing where slots are used in their order, until there were as many of
-/// them one behind the other as there are slots.
+/// The requests of most queues use only one region. It is then held once. From the first request on that needs something else, each slot
+/// holds its own: then all slots hold that one region, which is released when the last of them, that of the newest request, is used
+/// again. If slots are used in their order, requests without memory change nothing, until there are as many of them in succession as
+/// there are slots.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
-    /// The one region of all requests so far, or not yet of any.
+    /// The one region of all requests so far; `None` if there was none yet.
     all: Option<MemoryRegion>,
-    /// Of datagrams, the one address handle.
+    /// For datagrams, the one address handle.
     all_to: Option<AddressHandle>,
-    /// Of requests that need more than that; none before.
+    /// For requests that need more than that; empty before.
     slots: Vec<Slot>,
-    /// How many there are then, for which there is room already.
+    /// The number of slots when they are used. There is already room for them.
     count: usize,
-    /// Requests of no memory since the last one of the one region, at least.
+    /// Number of requests without memory since the last request with the one region, or more.
     idle: usize,
     key: Key,
-    /// The same of the address handle: [`NOTHING`] also where each slot holds what it holds.
+    /// The same for the address handle: [`NOTHING`] also if each slot holds its own.
     to: Key,
-    /// Both when requests were last put.
+    /// Both values when requests were last put.
     before: [Key; 2],
 }
 
-/// Which region all slots of a queue hold, or one of these.
+/// The region that all slots of a queue hold, or one of these values.
 type Key = usize;
 
 /// Nothing is held.
 const NOTHING: Key = 0;
-/// Each slot holds what it holds.
+/// Each slot holds its own.
 const OWN: Key = 1;
 
 /// What the request in one slot needs.
 #[derive(Debug, Default)]
 struct Slot {
-    /// The one region of most requests. If there is one, there are no others.
+    /// The one region of most requests. If it is set, there are no others.
     region: Option<MemoryRegion>,
-    /// Of a datagram.
+    /// For a datagram.
     address: Option<AddressHandle>,
     others: Box<[MemoryRegion]>,
 }
@@ -61,37 +61,37 @@ impl Slot {
         self.region.is_none() && self.address.is_none() && self.others.is_empty()
     }
 
-    /// All regions, taken out.
+    /// Takes out all regions.
     fn into_regions(self) -> impl Iterator<Item = MemoryRegion> {
         self.region.into_iter().chain(self.others)
     }
 }
 
 impl Held {
-    /// Of a queue with so many slots, in which there is nothing yet.
+    /// For a queue with this number of slots, which are empty.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is not enough memory.
     pub(crate) fn new(op: &'static str, slots: usize) -> Result<Self> {
         Ok(Self { slots: Error::room(op, slots)?, count: slots, ..Self::default() })
     }
 
-    /// Its slots, for requests to be put.
+    /// Borrows it while requests are put into the slots.
     #[inline(always)]
     pub(crate) fn slots(&mut self) -> Slots<'_> {
         self.before = [self.key, self.to];
         Slots { key: self.key, held: self }
     }
 
-    /// Lets go of everything.
+    /// Releases everything.
     pub(crate) fn let_all_go(&mut self) {
         self.slots.clear();
         (self.all, self.all_to) = (None, None);
         (self.key, self.to) = (NOTHING, NOTHING);
     }
 
-    /// Lets go of what the newest `count` requests need, from slot `first` on: they were not posted. `link` gives the slot behind
-    /// another if it is not the next of a ring.
+    /// Releases what the newest `count` requests need, from slot `first` on, because they were not posted. `link` returns the slot after
+    /// another one if it is not the next of a ring.
     #[cold]
     #[inline(never)]
     pub(crate) fn let_go(&mut self, first: u32, count: usize, link: impl Fn(u32) -> Option<u32>) {
@@ -99,13 +99,13 @@ impl Held {
             return self.let_all_go();
         }
         if self.before[0] == NOTHING && self.key != OWN {
-            // Those before them were of no memory.
+            // The requests before these had no memory.
             (self.all, self.key) = (None, NOTHING);
         }
         self.idle = self.idle.saturating_sub(count);
         let (mut slot, last) = (first as usize, self.slots.len().wrapping_sub(1));
         for _ in 0..count {
-            // Earlier requests need what all need.
+            // Earlier requests need the same.
             let Some(place) = self.slots.get_mut(slot) else { return };
             *place = Slot::default();
             slot = match link(slot as u32) {
@@ -116,8 +116,8 @@ impl Held {
         }
     }
 
-    /// The same of what the requests in the slots from `first` on and before `end` need, round the end of the ring. There is one
-    /// at least, unless `is_none`.
+    /// Releases what the requests in the slots from `first` to before `end` need, continuing at the beginning of the ring. There is at
+    /// least one, unless `is_none`.
     #[cold]
     #[inline(never)]
     pub(crate) fn let_go_until(&mut self, first: u32, end: u32, is_none: bool) {
@@ -133,7 +133,7 @@ impl Held {
         self.let_go(first, count, |_| None);
     }
 
-    /// What each slot holds by itself.
+    /// Makes each slot hold its own.
     fn own(&mut self) -> &mut [Slot] {
         if self.key != OWN {
             let (all, to) = (self.all.take(), self.all_to.take());
@@ -144,7 +144,7 @@ impl Held {
         &mut self.slots
     }
 
-    /// A slot's next request needs this: gives the key from then on.
+    /// The next request of a slot needs this region. Returns the new key.
     #[cold]
     #[inline(never)]
     fn hold_one(&mut self, slot: u32, region: &MemoryRegion) -> Key {
@@ -190,7 +190,8 @@ impl Held {
         OWN
     }
 
-    /// Goes on in a ring to whose first `moved` slots the newest requests have moved; `next` is where the next one would have gone.
+    /// Continues in a ring to whose first `moved` slots the newest requests were moved. `next` is the slot that the next request would
+    /// have used.
     pub(crate) fn move_to(&mut self, mut new: Self, next: usize, moved: usize) {
         if self.key != OWN {
             (new.all, new.key) = (self.all.take(), self.key);
@@ -206,7 +207,7 @@ impl Held {
         let slots = new.own();
         let rest = slots.len().saturating_sub(moved).max(1);
         for (i, held) in old.into_iter().enumerate() {
-            // A request that was taken may still be filled: its memory stays for as long as there are slots.
+            // A request that was taken may still be receiving data: its memory stays as long as there are slots.
             let slot = if i < stayed { moved + i % rest } else { i - stayed };
             if let Some(place) = slots.get_mut(slot) {
                 let both: Vec<_> = std::mem::take(place).into_regions().chain(held.into_regions()).collect();
@@ -218,7 +219,7 @@ impl Held {
 }
 
 /// The slots of a queue while requests are put into them.
-// What all hold is at hand: a compiler keeps it in a register.
+// A copy of what all slots hold: a compiler keeps it in a register.
 #[derive(Debug)]
 pub(crate) struct Slots<'a> {
     key: Key,
@@ -226,10 +227,10 @@ pub(crate) struct Slots<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// Lets go of what the slot's last request needed, and takes hold of what its next one does.
+    /// Releases what the slot's last request needed, and holds what its next one needs.
     #[inline(always)]
     pub(crate) fn hold(&mut self, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) {
-        // Most often the request before needed the same, or nothing.
+        // Usually the request before needed the same, or nothing.
         match (segments, address) {
             ([segment], None) => self.hold_one(slot, segment.region()),
             ([], None) => {
@@ -243,7 +244,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same of a datagram. Most often all were of the same region, and for the same address; or the one whose slot it takes was.
+    /// The same for a datagram. Usually all had the same region and the same address, or the request whose slot it uses did.
     #[inline(always)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) {
         let held = &mut *self.held;
@@ -253,7 +254,7 @@ impl<'a> Slots<'a> {
                     held.idle = 0;
                     return;
                 }
-                // The region goes when each slot was used again: each holds it from some time on.
+                // The region is released when each slot was used again, as if each had held it.
                 None if held.idle < held.count || self.key == NOTHING => {
                     held.idle += 1;
                     return;
@@ -272,7 +273,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same of a request that needs one region.
+    /// The same for a request that needs one region.
     #[inline(always)]
     pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
         let key = region.key();
@@ -284,14 +285,14 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same, in a queue whose slots are used in their order, of a request that needs one region.
+    /// The same for a request that needs one region, in a queue whose slots are used in their order.
     #[inline(always)]
     pub(crate) fn hold_in_order(&mut self, slot: u32, region: &MemoryRegion) {
         self.held.idle = 0;
         self.hold_one(slot, region);
     }
 
-    /// The same of a request that needs nothing.
+    /// The same for a request that needs nothing.
     #[inline(always)]
     pub(crate) fn pass_in_order(&mut self, slot: u32) {
         match self.key {
@@ -307,26 +308,26 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same of a request that needs these regions.
+    /// The same for a request that needs these regions.
     pub(crate) fn hold_regions(&mut self, slot: u32, regions: Vec<MemoryRegion>) {
         self.key = self.held.put(slot, Slot::new(regions.into_iter(), None));
     }
 
-    /// What they are of.
+    /// The value that was borrowed.
     pub(crate) fn into_held(self) -> &'a mut Held {
         self.held
     }
 }
 
-/// What the requests of a queue need when its handle is gone, but its kernel object is not. It stands behind
-/// that object, so that it is let go after it.
+/// What the requests of a queue need when its handle was dropped but its kernel object still exists. It is stored after that object, so
+/// that it is released after it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(OnceLock<[Held; 2]>);
 
 impl Kept {
-    /// Keeps that of one queue, or of both of a queue pair.
+    /// Keeps it for one queue, or for both queues of a queue pair.
     pub(crate) fn keep(&self, held: [Held; 2]) {
-        // A handle is dropped once.
+        // A handle is dropped only once.
         let _ = self.0.set(held);
     }
 }

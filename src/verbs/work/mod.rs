@@ -1,4 +1,4 @@
-//! Work queues: what posted requests need, and the receive queue that a queue pair has or shares.
+//! Work queues: the memory that posted requests need, and the receive queue that a queue pair owns or shares.
 
 mod held;
 
@@ -30,7 +30,7 @@ impl<'a> ReceiveRequest<'a> {
     }
 }
 
-/// The error of a request that is not put into a queue.
+/// The error for a request that cannot be put into a queue.
 #[cold]
 #[inline(never)]
 pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
@@ -58,7 +58,7 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
     Error::refused(op, errno, hint)
 }
 
-/// Why a request is refused for the state of its queue pair.
+/// Why a request is refused in the state of its queue pair.
 pub(crate) const NOT_READY: &str =
     "the queue pair is not ready to send: connect it, or move it to RTS, first";
 
@@ -67,9 +67,9 @@ pub(crate) const NOT_READY: &str =
 #[derive(Debug)]
 pub struct ReceiveQueue {
     receives: Receives,
-    /// Asked before each batch: the slots of a shared ring may be the parent's requests.
+    /// Checked before each batch: the slots of a shared ring may contain the parent's requests.
     origin: Origin,
-    /// Most pieces of a request.
+    /// Maximum number of pieces of a request.
     pieces: u32,
 }
 
@@ -191,13 +191,13 @@ impl ReceiveQueue {
         Ok(answer)
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         self.receives.enter(state);
     }
 }
 
-/// A batch that is being filled. One that stops halfway, by a panic, is forgotten: it must not go out with the next.
+/// A batch that is being filled. If a panic stops this, it is discarded, so that it is not published with the next batch.
 struct Halfway<'a>(&'a mut ReceiveQueue);
 
 impl Drop for Halfway<'_> {
@@ -208,13 +208,13 @@ impl Drop for Halfway<'_> {
 
 /// How a batch of receives is made, for whichever driver.
 pub trait FillReceives {
-    /// What comes of it.
+    /// The result.
     type Answer;
 
     /// Fills slots.
     fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer;
 
-    /// Whether the device is to see what was filled; else that is forgotten.
+    /// Whether the device is to see what was filled. Otherwise it is discarded.
     fn is_kept(answer: &Self::Answer) -> bool;
 }
 
@@ -232,13 +232,13 @@ impl<L: LowerReceive> ReceiveBatch<L> {
         self.lower.next_slot()
     }
 
-    /// The slot of the next request, or of the last one if that is told by the queue: see [`LowerReceive::last_slot`].
+    /// The slot of the next request; or of the last one, if the queue reports that instead: see [`LowerReceive::last_slot`].
     #[inline(always)]
     fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
     }
 
-    /// The slot of the last request, of which this was said before it.
+    /// The slot of the last request. `before` is what `slot_before` returned before it was filled.
     #[inline(always)]
     fn slot_behind(&self, before: u32) -> u32 {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
@@ -305,7 +305,7 @@ impl FillReceives for Pieces<'_> {
     }
 }
 
-/// A receive with what it needs.
+/// A receive and the memory that it needs.
 struct One<'a> {
     request: &'a ReceiveRequest<'a>,
     held: Slots<'a>,
@@ -328,7 +328,7 @@ impl FillReceives for One<'_> {
     }
 }
 
-/// Receives with what each of them needs.
+/// Receives and the memory that each of them needs.
 struct All<'a> {
     requests: &'a [ReceiveRequest<'a>],
     held: Slots<'a>,
@@ -348,20 +348,20 @@ impl FillReceives for All<'_> {
                 self.held.into_held().let_go(first, filled, batch.lower.links());
                 return Err(why);
             }
-            // Not before: of a full ring the next slot is that of a request which is not completed.
+            // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
             self.held.hold(batch.slot_behind(slot), request.segments, None);
         }
         Ok(())
     }
 
-    /// All or none.
+    /// All are posted, or none.
     #[inline(always)]
     fn is_kept(answer: &Self::Answer) -> bool {
         answer.is_ok()
     }
 }
 
-/// A receive queue, and what the request in each of its slots needs. That is let go when its slot is used again.
+/// A receive queue, and the memory that the request in each slot needs. It is released when the slot is used again.
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) queue: ReceiveQueue,
@@ -374,8 +374,9 @@ impl Receiving {
         Ok(Self { queue, held })
     }
 
-    /// Posts all requests or none.
-    // An error is made here, where it is the caller's: to hand one on from function to function costs more than a number.
+    /// Posts all requests, or none.
+    // The error is created here, where the caller's type is needed: passing one through several functions costs more than passing a
+    // number.
     #[inline(always)]
     pub(crate) fn post(&mut self, op: &'static str, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let posted = match requests {
@@ -394,27 +395,27 @@ impl Receiving {
         queue.post(All { requests, held: held.slots() })?
     }
 
-    /// The same of one request, by a way without a loop.
+    /// The same for one request, by code without a loop.
     #[inline(never)]
     fn put_one(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
         let Self { queue, held } = self;
         queue.step(One { request, held: held.slots() })?
     }
 
-    /// Posts room for nothing; false when there is no slot for it.
+    /// Posts a receive without memory. False if there is no slot for it.
     pub(crate) fn post_empty(&mut self, wr_id: u64) -> bool {
         self.post("", &[ReceiveRequest::new(wr_id, &[])]).is_ok()
     }
 
-    /// Whether all that was posted has completed, where that is known without a request of one's own.
+    /// Whether all that was posted has completed, if this is known without an extra request.
     pub(crate) fn is_idle(&self) -> Option<bool> {
         self.queue.receives.is_idle()
     }
 
-    /// Goes on in another ring, to whose first slots the device has moved what it had not taken yet.
+    /// Continues in another ring, to whose first slots the device has moved the requests that it had not taken yet.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory: nothing has changed here.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is not enough memory. Nothing has changed here.
     pub(crate) fn move_to(&mut self, op: &'static str, receives: Receives) -> Result<()> {
         let mut new = Self::new(op, ReceiveQueue { receives, ..self.queue })?;
         let moved = new.queue.receives.next_slot() as usize;
@@ -423,17 +424,17 @@ impl Receiving {
         Ok(())
     }
 
-    /// What the device works on now could not be mapped: nothing can be posted until the queue moves to another ring.
+    /// The ring that the device now uses could not be mapped: nothing can be posted until the queue moves to another ring.
     pub(crate) fn lose(&mut self) {
         self.queue.receives.lose();
     }
 
-    /// In the error state: takes out what the device does not look at any more and has not flushed.
+    /// In the error state: removes the requests that the device does not read any more and has not flushed.
     pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
         self.queue.receives.take_late(each);
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         self.queue.enter(state);
     }
@@ -443,7 +444,7 @@ impl Receiving {
         self.held.let_all_go();
     }
 
-    /// What the posted requests need, taken out.
+    /// Takes out what the posted requests need.
     pub(crate) fn take_held(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }

@@ -49,11 +49,11 @@ pub struct WorkQueue {
     segments: u32,
 }
 
-/// The part of a work queue that tables have, too.
+/// The part of a work queue that tables also use.
 #[derive(Debug)]
 pub(crate) struct WorkQueueCore {
     object: Object,
-    /// Behind the object: the memory of its requests is let go after it.
+    /// After the object: the memory of its requests is released after it.
     kept: Kept,
     number: u32,
     _cq: Arc<cq::CompletionQueueCore>,
@@ -95,7 +95,7 @@ impl ProtectionDomain {
     }
 }
 
-/// The hint on devices that leave VLAN tags where they are.
+/// The hint on devices that do not remove VLAN tags.
 pub(crate) const KEEPS_VLAN: &str = "the device cannot remove VLAN tags";
 
 #[cfg(feature = "raw")]
@@ -193,7 +193,7 @@ impl<'a> WorkQueueBuilder<'a> {
 const STATE: u32 = 1 << 0;
 
 impl WorkQueueState {
-    /// What the kernel calls it, and what a queue pair's ring does then.
+    /// The kernel's number, and the state of a queue pair in which its ring behaves the same.
     fn numbers(self) -> (u32, u8) {
         match self {
             Self::Reset => (0, qp_state::RESET),
@@ -270,7 +270,7 @@ impl WorkQueue {
         self.alone().and_then(Object::release).map_err(|error| (self, error))
     }
 
-    /// The kernel's object, if no table has it.
+    /// The kernel's object, if no table uses it.
     fn alone(&mut self) -> Result<&mut Object> {
         let hint = "an indirection table still has the work queue";
         let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| object::shared("wq.destroy", hint))?;
@@ -302,7 +302,7 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // A table may keep the kernel object, and that the memory of what is posted.
+        // A table may keep the kernel object, and with it the memory of what is posted.
         self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
 }

@@ -13,7 +13,7 @@ use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// Most entries as a power of two: `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`, ib_user_verbs.h, Linux 6.1.
+/// Maximum number of entries as a power of two: `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`, ib_user_verbs.h, Linux 6.1.
 const MAX_LOG_SIZE: u32 = 13;
 
 /// A list of work queues over which frames are spread: the low bits of a hash of each frame's headers are the index in the list.
@@ -24,11 +24,11 @@ const MAX_LOG_SIZE: u32 = 13;
 #[doc(alias = "ibv_rwq_ind_table")]
 pub struct IndirectionTable(Arc<IndirectionTableCore>);
 
-/// What a queue pair on the table holds.
+/// The part that a queue pair over the table keeps.
 #[derive(Debug)]
 pub(crate) struct IndirectionTableCore {
     object: Object,
-    /// The device's.
+    /// The device's number.
     #[cfg(feature = "raw")]
     number: u32,
     queues: Vec<Arc<super::WorkQueueCore>>,
@@ -70,7 +70,7 @@ impl Context {
             return refused("a work queue belongs to another open device");
         }
         let head = ExCreateRwqIndTable { comp_mask: 0, log_ind_tbl_size: queues.len().ilog2() };
-        // The kernel takes extended requests in units of eight bytes.
+        // The kernel accepts extended requests in units of eight bytes.
         let size = (size_of_val(&head) + size_of::<u32>() * queues.len()).next_multiple_of(8);
         let mut request = Error::room(op, size)?;
         request.extend_from_slice(head.as_bytes());

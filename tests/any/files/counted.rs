@@ -1,4 +1,4 @@
-//! A file with one of everything that counts, on the soft device and on a card.
+//! A file with one object of every kind that counting needs, on the soft device and on a card.
 
 use std::ops::Deref;
 
@@ -9,7 +9,7 @@ use super::base;
 use crate::commands::*;
 use crate::common::Target;
 
-/// One of everything; a flow counts into `bound`, none into `counters`.
+/// One object of every kind. A flow counts into `bound`, and none into `counters`.
 pub(crate) struct Counted {
     pub(crate) base: Base,
     pub(crate) counters: u32,
@@ -34,7 +34,7 @@ impl Counted {
         Self { base, counters, bound, flow }
     }
 
-    /// Sends a command; a flow that it made is destroyed again.
+    /// Sends a command. A flow that it creates is destroyed again.
     pub(crate) fn attempt(&self, mut command: RawCommand) -> Answer {
         let answer = errno(self.file.invoke(&mut command));
         let makes_flow = command.attrs().iter().any(|attr| attr.id == CORE_OUT && attr.len == 8);

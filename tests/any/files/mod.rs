@@ -1,4 +1,4 @@
-//! A file with one of everything on a card, where the driver wants requests of its own.
+//! A file with one object of every kind on a card, whose driver requires requests of its own.
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
@@ -13,7 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::commands::*;
 use crate::common::Target;
 
-/// One of everything, with a queue pair of this type; on a card, which has no other here, with one for raw packets.
+/// One object of every kind, with a queue pair of this type. On a card, which has no other type here, it is one for raw packets.
 pub(crate) fn base(target: &Target, kind: u8) -> Base {
     let file = target.raw();
     if target.device.driver() == "mlx5" { on_card(file) } else { Base::new(file, kind) }
@@ -35,13 +35,13 @@ fn get_context_of_mlx5() -> RawCommand {
     for_mlx5(get_context(), context.as_bytes(), size_of::<AllocUcontextResp>())
 }
 
-/// Replaces the answer of the soft device's driver by this driver's request.
+/// Replaces the place for the soft device's driver response by this driver's request.
 fn for_mlx5(mut command: RawCommand, request: &[u8], room: usize) -> RawCommand {
     command.attrs().retain(|attr| attr.id != UHW_OUT);
     command.with(RawAttr::input(UHW_IN, request)).with(RawAttr::output(UHW_OUT, room))
 }
 
-/// A raw packet queue pair on mlx5, in memory of the connection's: without send requests nor doorbells.
+/// A raw packet queue pair on mlx5, in memory of the connection, without send requests or doorbells.
 fn on_card(file: RawConnection) -> Base {
     done(&file, get_context_of_mlx5());
     let events = file.invoke_fd(&mut alloc_async()).unwrap();

@@ -1,4 +1,4 @@
-//! Where programs of chance (`tests/random`) end otherwise on a device of the kernel's than on the soft device.
+//! The cases in which random programs (`tests/random`) have another result on a device of the kernel than on the soft device.
 
 /// A version of the kernel.
 pub type Version = (u32, u32);
@@ -6,7 +6,7 @@ pub type Version = (u32, u32);
 const ALWAYS: Version = (0, 0);
 const NEVER: Version = (u32::MAX, 0);
 
-/// A step, with `*` for anything, its ends, and why they differ.
+/// A step, with `*` for anything, its two results, and the reason of the difference.
 #[derive(Debug)]
 pub struct Row {
     pub step: &'static str,
@@ -14,13 +14,13 @@ pub struct Row {
     pub device: &'static str,
     pub from: Version,
     pub below: Version,
-    /// The program is the same behind it: what follows is compared.
+    /// The program is the same after it: the following steps are compared.
     pub goes_on: bool,
-    /// All that the device tells the soft device tells too.
+    /// Everything that the device reports, the soft device reports too.
     pub fewer: bool,
-    /// And the other way round.
+    /// The same in the other direction.
     pub more: bool,
-    /// The device has done one of these steps before.
+    /// The device has executed one of these steps before.
     pub behind: &'static [&'static str],
     /// The kernel's function, and what it does.
     pub why: &'static str,
@@ -65,7 +65,7 @@ impl Row {
 
 const LAST: &str = "it says so each time that it looks at a broken queue pair, and forgets it with the queue pair (`flush_recv_queue`, rxe_resp.c)";
 
-/// Which of the two kinds of retries comes to its end first, of a message of several packets for which there is no receive.
+/// Which of the two kinds of retries ends first, for a message of several packets without a receive.
 const fn timers(step: &'static str) -> Row {
     let why = "a receiver that is not ready refuses the packets behind the first as out of order (`check_psn`, rxe_resp.c, and `COMPST_ERROR_RETRY`, rxe_comp.c)";
     row(step, "ok* RnrRetryExceeded*", "ok* RetryExceeded*", why).since((6, 12)).goes_on()
@@ -121,7 +121,7 @@ const DEFAULTS: &str =
 const CLEANED: &str = "a reset, or the end, takes the queue pair's completions out of mlx5's queue, as the kernel does in its own (`__mlx5_ib_cq_clean`, cq.c)";
 const RESETS: &[&str] = &["qp-reset *", "usual * reset *", "modify * reset *", "destroy-qp *", "drop-qp *"];
 
-/// A family of verbs of which the soft device has none.
+/// A family of verbs that the soft device does not have.
 const fn family(step: &'static str, soft: &'static str) -> Row {
     row(step, soft, "*", ONLY_MLX5).goes_on()
 }
@@ -129,7 +129,7 @@ const fn family(step: &'static str, soft: &'static str) -> Row {
 const NO_ADDRESS: &str =
     "the soft device has none beside a card whose port has no address, which leads to no message";
 
-/// Whatever its port is.
+/// For any port.
 pub const ON_MLX5: &[Row] = &[
     family("pool *", "Unsupported EOPNOTSUPP"),
     family("pool-* *", "-"),
@@ -142,15 +142,15 @@ pub const ON_MLX5: &[Row] = &[
     family("*-table *", "-"),
     family("rss *", "-"),
     family("*-rss *", "-"),
-    // Snapshots of both kinds have the same places.
+    // Snapshots of both kinds share their places.
     row("snapshot*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("sampler*", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("drop-snapshot *", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("rates *", "*", "*", ONLY_MLX5).goes_on().behind(&["pool-snapshot *"]),
     row("destroy-cq *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
     row("destroy-pd *", "ok", "Busy EBUSY", BUSY).behind(&["wq *"]),
-    // Of which step a fault is, depends on how many commands each needs: mlx5 has one more for its first queue, and others have those by
-    // which the device is told of requests.
+    // Which step gets a fault depends on the number of commands that each step needs: mlx5 has one more for its first queue, and other
+    // devices have commands that announce requests.
     row("open-failing *", "*", "*", "mlx5's queues need other commands"),
     row("*", "*", "*", "mlx5's queues need other commands").behind(&["open-failing *"]),
     row("device-mlx5 *", "ok false", "ok true", "a question to mlx5's driver").goes_on(),
@@ -209,7 +209,7 @@ pub const ON_MLX5: &[Row] = &[
 ];
 
 pub const ON_ETHERNET: &[Row] = &[
-    // Frames go to their receivers: what follows is another program.
+    // Frames are delivered to their receivers, so what follows is another program.
     row("pool-flow *", "-", "ok*", ONLY_MLX5),
     row("flow-rss *", "-", "ok*", ONLY_MLX5),
     row(

@@ -1,4 +1,4 @@
-//! A fuzzer's bytes, read as choices. At the end there are only zeros.
+//! A fuzzer's bytes, read as choices. After the end there are only zeros.
 #![allow(dead_code, reason = "each target uses its own part of this")]
 
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
         from[usize::from(self.u8()) % from.len()]
     }
 
-    /// A number that is small most of the time, as handles, keys and indices are.
+    /// A number that is usually small, as handles, keys and indices are.
     pub(crate) fn number(&mut self) -> u64 {
         match self.u8() {
             small @ 0..=0xdf => (small % 16).into(),
@@ -56,7 +56,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Bytes whose own first byte is their length.
+    /// Bytes whose length is in the byte before them.
     pub(crate) fn block(&mut self) -> &'a [u8] {
         let len = self.u8();
         self.take(len.into())

@@ -1,4 +1,4 @@
-//! Any bytes are a request, a refusal or a beginning; what was decided by a beginning stays, whatever comes behind it.
+//! Any bytes are a request, a refusal or the beginning of a request. What the beginning decides does not change, whatever follows.
 
 #[path = "../../../src/bin/uverbs/export/http/accept.rs"]
 mod accept;
@@ -25,7 +25,7 @@ pub(crate) fn run(data: &[u8]) {
             assert_eq!(Some(early), whole, "{part} eighths of {data:?}");
         }
     }
-    // However long it is, it ends.
+    // However long it is, parsing ends.
     let mut full = data.to_vec();
     full.resize(MAX_HEAD, b'x');
     assert!(request::parse(&full).is_some());

@@ -1,4 +1,4 @@
-//! What the fuzz targets do with their input; `tests/soft/fuzz.rs` does it on stable.
+//! The bodies of the fuzz targets; `tests/soft/fuzz.rs` runs them on stable Rust.
 #![allow(dead_code, reason = "each target uses one")]
 
 mod bytes;

@@ -1,4 +1,4 @@
-//! Any capture is read to its end or to an error; what it holds passes the device and is counted exactly.
+//! Any capture is read to its end or to an error; its frames pass the device and are counted exactly.
 
 use std::io::Cursor;
 
@@ -26,8 +26,7 @@ pub(crate) fn run(data: &[u8]) {
         let counters = context.create_counters().expect("counters");
         counters.attach(Point::Packets, 0).expect("attach");
         counters.attach(Point::Bytes, 1).expect("attach");
-        // All frames, as tools that list captures count them; and behind it, so that more of the steering runs,
-        // one address.
+        // All frames, as tools that list captures count them; and then one address, so that more of the steering runs.
         let all = qp.create_flow(&FlowRule::normal(1).eth(Eth::any()).count(&counters)).expect("flow");
         let one = FlowRule::normal(1).priority(1).eth(Eth::any().dst([2, 0, 0, 0, 0, 1]));
         let _one = qp.create_flow(&one).expect("flow");

@@ -1,4 +1,4 @@
-//! Any text is a rule or has an error with a place; a rule comes back from its own text, byte for byte.
+//! Any text is a rule or has an error with a position; a rule can be parsed from its own text, byte for byte.
 
 use uverbs::AnyRule;
 

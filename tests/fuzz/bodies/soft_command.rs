@@ -1,5 +1,5 @@
-//! Any sequence of commands, well made, nearly so, or not at all, with rings written to at will: the device
-//! answers each, and when its files are closed nothing is left.
+//! Any sequence of commands, valid, nearly valid or invalid, with random writes to rings: the device answers each, and nothing is left
+//! when its files are closed.
 
 use std::sync::atomic::Ordering;
 
@@ -28,7 +28,7 @@ const OBJECTS: &[u16] = &[
     async_event::OBJECT,
 ];
 
-/// An open file and what the user has of it.
+/// An open file, and the user's objects in it.
 struct User {
     file: RawConnection,
     rings: Vec<Mapping>,
@@ -69,7 +69,7 @@ fn attr(data: &mut Bytes<'_>) -> RawAttr {
     }
 }
 
-/// Any method with any attributes, sometimes under a header that lies.
+/// Any method with any attributes, sometimes with a false header.
 fn wild(data: &mut Bytes<'_>) -> RawCommand {
     let object = if data.u8() < 240 { data.pick(OBJECTS) } else { data.u16() };
     let mut command = RawCommand::new(object, (data.u8() % 10).into());
@@ -85,7 +85,7 @@ fn wild(data: &mut Bytes<'_>) -> RawCommand {
     }
 }
 
-/// A write command, of words that may be handles or of any bytes.
+/// A write command, with words that may be handles or with any bytes.
 fn old(data: &mut Bytes<'_>) -> RawCommand {
     let index = usize::from(data.u8());
     let number = COMMANDS.get(index).map_or_else(|| data.u32(), |info| info.number);
@@ -100,7 +100,7 @@ fn old(data: &mut Bytes<'_>) -> RawCommand {
     if data.u8() < 64 { command.with(attr(data)) } else { command }
 }
 
-/// A command that works if its handles do.
+/// A command that is valid if its handles are.
 fn good(data: &mut Bytes<'_>, user: &User) -> RawCommand {
     let mut handle = || data.number() as u32;
     match handle() % 18 {
@@ -149,7 +149,7 @@ fn good(data: &mut Bytes<'_>, user: &User) -> RawCommand {
     }
 }
 
-/// Maps the rings that a command has made.
+/// Maps the rings that a command has created.
 fn map_rings(command: &RawCommand, user: &mut User) {
     let bytes = command.answer(UHW_OUT);
     let infos: Vec<Mminfo> = match bytes.len() {
@@ -163,13 +163,13 @@ fn map_rings(command: &RawCommand, user: &mut User) {
     user.rings.extend(infos.iter().filter_map(|info| user.file.map(info.offset, info.size as usize).ok()));
 }
 
-/// What a program may do to its rings, on purpose or not.
+/// Writes to a program's rings, valid or not.
 fn scribble(data: &mut Bytes<'_>, user: &User) {
     let index = usize::from(data.u8());
     let at = data.u16();
     if let Some(ring) = user.rings.get(index % user.rings.len().max(1)) {
         match at & 3 {
-            // Its own index, by which the device sees new requests.
+            // Its own index, which shows the device new requests.
             0 => ring.store(128, data.u8().into(), Ordering::Release),
             1 => ring.store(256, data.u8().into(), Ordering::Release),
             // A request in slot 0 or 1.

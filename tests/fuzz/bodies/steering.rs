@@ -1,4 +1,4 @@
-//! Flows of any specs, then any frames: each answered as a driver would, and no value goes down or runs away.
+//! Flows with any specs, then any frames: each is answered as by a driver, and no value decreases or grows without bound.
 
 use uverbs_abi::flow::*;
 use uverbs_abi::ids::counters::read::BUFF;
@@ -45,7 +45,7 @@ fn one_spec(data: &mut Bytes<'_>) -> Vec<u8> {
     spec(type_, &body)
 }
 
-/// Counters that nothing is bound to.
+/// Counters without a flow.
 const EINVAL: i32 = 22;
 
 pub(crate) fn run(data: &[u8]) {
@@ -67,7 +67,7 @@ pub(crate) fn run(data: &[u8]) {
         let header = CreateFlow { comp_mask: 0, qp_handle: world.qp, flow_attr: head };
         let mut command = flow_command(&header, &specs).with(map(&PACKETS_AND_BYTES));
         match world.file.invoke(&mut command) {
-            // The driver binds counters to normal flows only, whatever it is asked for.
+            // The driver binds counters only to normal flows, whatever the request is.
             Ok(()) if head.type_ != ATTR_NORMAL => {
                 assert_eq!(world.file.invoke(&mut read_counters(counters, 16)), Err(EINVAL));
             }

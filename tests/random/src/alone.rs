@@ -1,4 +1,4 @@
-//! Programs on the soft device alone: what none may do there.
+//! Programs on the soft device alone, and the results that are errors there.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use crate::play::{Played, play, soft};
 use crate::world::Machine;
 use crate::{child, threads};
 
-/// In how many processes or threads a program runs.
+/// The processes or threads in which a program runs.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum How {
     /// In one thread
     Alone,
-    /// With a child of fork, which goes on beside its parent
+    /// With a child of fork, which continues beside its parent
     Fork,
     /// With a second thread on the same objects
     Threads,
 }
 
-/// The soft device does all that it is given before it answers.
+/// The soft device has finished a command before it answers.
 pub const NATIVE: Duration = Duration::ZERO;
 
-/// A soft device with everything.
+/// A soft device with all features.
 pub fn any_soft() -> Machine {
     soft(Profile::default().with_completion_counters(64))
 }
 
-/// The soft device that a program ran on: one with everything, or one like rxe of the version that a line `# like rxe 6.1` names.
+/// The soft device on which a program ran: one with all features, or one that behaves like rxe of the version in a line `# like rxe 6.1`.
 pub fn device_of(text: &str) -> Machine {
     let Some(version) = text.lines().find_map(|line| line.strip_prefix("# like rxe ")) else {
         return any_soft();
@@ -39,7 +39,7 @@ pub fn device_of(text: &str) -> Machine {
     soft(Profile::default().with_rxe(Some(version)).with_port_mtu(1024).with_max_sge(32))
 }
 
-/// The step before which a program forks, or has a second thread: by the program itself, so that it is always the same.
+/// The step before which a program forks, or starts a second thread. It depends only on the program, so it is always the same.
 pub fn turn(program: &Program) -> usize {
     let sum: u64 = program
         .steps
@@ -49,11 +49,11 @@ pub fn turn(program: &Program) -> usize {
     (sum % (program.steps.len().max(1) as u64)) as usize
 }
 
-/// What is wrong with a program on the soft device: the step, and what it did.
+/// The error of a program on the soft device: the step, and its result.
 pub fn wrong(program: &Program, how: How) -> Option<(usize, String)> {
     let first = play(&any_soft(), program, None, NATIVE);
     let other = |second: &Played, when: &str| {
-        // What there is memory for differs.
+        // The available memory differs.
         if program.faults().starves {
             return None;
         }

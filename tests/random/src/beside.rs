@@ -1,4 +1,4 @@
-//! A program on a device of the kernel's, beside a soft device like it.
+//! Plays a program on a device of the kernel and on a soft device with the same features.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use crate::shrink::shrink;
 use crate::world::Machine;
 use crate::{card, child, threads};
 
-/// How often a program is played while it is made shorter.
+/// Maximum number of plays while a program is shortened.
 pub const TRIES: usize = 600;
-/// How long that may take on a device.
+/// Maximum time for this on a device.
 const SHRINKING: Duration = Duration::from_secs(15);
 
-/// A device, what the soft device beside it can do, and how long it may take.
+/// A device, the features of the soft device, and the time that the device gets.
 pub struct Beside {
     pub machine: Machine,
-    /// A card whose port is of Ethernet has no address by which connections could be made.
+    /// A card with an Ethernet port has no address for connections.
     lacks_messages: bool,
-    /// Where it may differ.
+    /// The allowed differences.
     rows: &'static [&'static [Row]],
     pub profile: Profile,
     pub log: KernelLog,
-    /// How long the device may take when it is looked at again.
+    /// The time that the device gets when a program is repeated.
     patience: Duration,
-    /// Where to write what is played, and its number.
+    /// The file for the program in progress, and its number.
     pub at: Option<PathBuf>,
     pub number: u64,
 }
@@ -43,7 +43,7 @@ impl Beside {
         let card = card::open().map(|card| &*Box::leak(Box::new(card)));
         let profile = profile_like(&device)?.with_sniffers(card.is_none()).with_hears_itself(card.is_some());
         let has_wire = card.is_some();
-        // Kernels that look for mistakes are slow.
+        // Kernels with debugging checks are slow.
         let is_slow = fs::read_to_string("/proc/sys/kernel/osrelease")?.trim_end().ends_with("-debug");
         let patience = Duration::from_millis(if is_slow { 600 } else { 200 });
         let (is_mlx5, lid) = (device.driver() == "mlx5", infiniband(&device)?);
@@ -69,7 +69,7 @@ impl Beside {
         })
     }
 
-    /// Plays a program on both: alone on the soft device, and as it is said on the other.
+    /// Plays a program on both: on the soft device alone, and on the device as `how` says.
     fn play(&mut self, program: &Program, how: How, patience: Duration) -> (Played, Played, Comparison) {
         let at = turn(program);
         let Machine { has_wire, tells_as_mlx5, .. } = self.machine;
@@ -77,7 +77,7 @@ impl Beside {
         let beside = Machine { lacks_messages, has_wire, tells_as_mlx5, ..soft(self.profile.clone()) };
         let first = play(&beside, program, None, patience);
         if let Some(path) = &self.at {
-            // If it cannot be written, nobody will look for it.
+            // If it cannot be written, no test reads it.
             let _ = fs::write(path, format!("{}\n{program}", self.number));
         }
         let (second, of_child) = match how {
@@ -102,7 +102,7 @@ impl Beside {
             let verb = program.steps.get(at).map_or("the end", |step| step.verb.name);
             Comparison::Different(Difference { at, verb, soft: "a refusal in a child".to_owned(), device })
         } else if faults.any() || how == How::Threads {
-            // What a fault hits differs, and in which order threads did their steps nobody knows.
+            // The effect of a fault differs, and the order of steps in threads is unknown.
             Comparison::Same
         } else {
             compare(program, &first, &second, self.rows)
@@ -110,8 +110,8 @@ impl Beside {
         (first, second, comparison)
     }
 
-    /// Plays a program on both; a difference that is not there each time, and when there is more of it, is none: of what a device may
-    /// do, by who comes first, the soft device does one thing.
+    /// Plays a program on both. A difference counts only if it occurs each time, also with more time: where a device may give one of
+    /// several results, the soft device gives one of them.
     pub fn judge(&mut self, program: &Program, how: How) -> (Played, Played, Comparison) {
         let mut played = self.play(program, how, Duration::from_micros(2400));
         for _ in 0..3 {
@@ -123,14 +123,14 @@ impl Beside {
         played
     }
 
-    /// The shortest program that ends in such a difference.
+    /// The shortest program that ends with such a difference.
     pub fn shortest(&mut self, program: &Program, how: How, difference: &Difference) -> Program {
         let start = Instant::now();
         let mut still = |program: &Program| {
             start.elapsed() < SHRINKING
                 && matches!(self.judge(program, how).2, Comparison::Different(other) if other.is_like(difference))
         };
-        // What comes behind the step matters to the end of a program only.
+        // The steps after it matter only for the end of a program.
         let mut head = program.clone();
         head.steps.truncate(difference.at + 1);
         let program = if still(&head) { &head } else { program };
@@ -138,13 +138,13 @@ impl Beside {
     }
 }
 
-/// The local identifier of its port, if it is one of InfiniBand.
+/// The local identifier of its port, if it is an InfiniBand port.
 fn infiniband(device: &uverbs::Device) -> uverbs::Result<Option<u16>> {
     let port = device.open()?.query_port(1)?.legacy_resp;
     Ok(Some(port.lid).filter(|_| port.link_layer == uverbs::abi::types::link_layer::INFINIBAND))
 }
 
-/// What a device says that it has, as far as the soft device can be told.
+/// The features of a device, as far as the soft device can be configured with them.
 fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
     let context = device.open()?;
     let has = context.query_device()?;
@@ -168,7 +168,7 @@ fn profile_like(device: &uverbs::Device) -> uverbs::Result<Profile> {
     Ok(if device.driver() == "rxe" { profile.with_rxe(Some(kernel())) } else { profile })
 }
 
-/// A program with the ends of its steps, as `play` takes it too.
+/// A program with the results of its steps, in a form that `play` also accepts.
 pub fn side_by_side(program: &Program, soft: &Played, device: &Played) -> String {
     let mut text = String::new();
     for (at, step) in program.steps.iter().enumerate() {

@@ -6,14 +6,14 @@ mod shared;
 
 pub use shared::Control;
 
-/// Opens the line, if there is one. What is sent comes back, as on the soft device.
+/// Opens the line, if there is one. Sent frames return, as on the soft device.
 pub fn open() -> Option<Control> {
     let line = Control::open()?;
     plug(&line);
     Some(line)
 }
 
-/// Nothing fails any more.
+/// Ends all faults.
 pub fn heal(line: &Control) {
     line.heal();
     plug(line);

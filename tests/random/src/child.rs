@@ -1,8 +1,8 @@
-//! A program that forks: the child goes on with everything that its parent had, and then the parent does.
+//! A program that forks: first the child continues with everything that its parent had, then the parent.
 //!
 //! # Safety
-//! As in `tests/fork/main.rs`: a child of `fork` may do what needs no lock of a thread that it does not have. Of the crate that is what is
-//! tried here, that of the allocator the C library gives back, and a child that hangs is ended by SIGALRM.
+//! As in `tests/fork/main.rs`: a child of `fork` may do what needs no lock held by a thread that does not exist in it. For the crate,
+//! this is what is tested here; the C library releases the allocator's locks; and a child that hangs is ended by SIGALRM.
 
 #![allow(unsafe_code)]
 
@@ -17,16 +17,16 @@ use crate::language::Program;
 use crate::play::{self, Played};
 use crate::world::{Machine, World};
 
-/// What became of the steps of both, from the fork on in the child.
+/// The results of the steps of both, for the child from the fork on.
 #[derive(Debug)]
 pub struct Forked {
     pub parent: Played,
-    /// What the child wrote of each of its steps, and how it ended.
+    /// The child's results, and how it ended.
     pub child: Vec<String>,
     pub ended: Option<String>,
 }
 
-/// How long a child may take, in seconds.
+/// Maximum time of a child in seconds.
 const LONG: u32 = 30;
 
 /// Plays a program that forks before this step.
@@ -38,11 +38,11 @@ pub fn play(
     patience: Duration,
 ) -> Forked {
     let (mut child, mut ended) = (Vec::new(), None);
-    // A command that is to fail is counted from the first on, and this makes some of its own.
+    // A command that is to fail is counted from the first one on, and this sends some commands of its own.
     let is_counted = program.steps.iter().any(|step| step.verb.name == "open-failing");
     let parent = play::play_and(machine, program, before, patience, |world, at| {
         if at == fork_at && !is_counted {
-            // Of what nothing was made yet, the first who makes something is the owner, and that may be the child.
+            // If nothing was created yet with a device, the first process that creates something is its owner, and that may be the child.
             for (_, context) in world.contexts.iter() {
                 let _ = context.create_cq(1);
             }
@@ -54,18 +54,18 @@ pub fn play(
 
 fn beside(world: &mut World, program: &Program, from: usize) -> (Vec<String>, Option<String>) {
     let (read, write) = pipe().expect("a pipe");
-    // SAFETY: see above; the child returns from here by `_exit` alone.
+    // SAFETY: see above; the child leaves this function only by `_exit`.
     match unsafe { fork() }.expect("a child") {
         ForkResult::Child => {
             alarm::set(LONG);
-            // What it opened itself would be its own.
+            // Devices that it opens itself would be its own.
             world.is_child = true;
             let mut pipe = File::from(write);
             for step in &program.steps[from..] {
                 let outcome = world.step(step, None);
                 let _ = writeln!(pipe, "{outcome}");
             }
-            // SAFETY: it ends the process, and runs nothing of it.
+            // SAFETY: it ends the process, and runs none of its code.
             unsafe { nix::libc::_exit(0) }
         }
         ForkResult::Parent { child } => {
@@ -81,8 +81,8 @@ fn beside(world: &mut World, program: &Program, from: usize) -> (Vec<String>, Op
     }
 }
 
-/// What a child may do, by the first words of verbs: let go of what its parent has, which destroys nothing; use memory; ask what is
-/// known without a command; use counters of completions, which are copies, and what it has made itself.
+/// What a child may do, by the first words of verbs: drop its parent's objects, which destroys nothing; use memory; query what is known
+/// without a command; use completion counters, which are copies, and everything that it has created itself.
 const MAY: &[&str] = &[
     "scarce",
     "destroy-",
@@ -108,7 +108,7 @@ const MAY: &[&str] = &[
     "leave",
 ];
 
-/// The first step of the child that it may not have done, and what became of it.
+/// The first step of the child that should have been refused, and its result.
 pub fn wrong(program: &Program, fork_at: usize, forked: &Forked) -> Option<(usize, String)> {
     let steps = program.steps[fork_at..].iter().zip(&forked.child).enumerate();
     for (at, (step, ended)) in steps {

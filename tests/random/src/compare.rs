@@ -1,4 +1,4 @@
-//! Where two devices answer otherwise.
+//! Compares the results of two devices.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::language::Program;
 use crate::play::Played;
 use crate::world::Outcome;
 
-/// A step that ended otherwise on a device than on the soft device.
+/// A step with another result on a device than on the soft device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     pub at: usize,
@@ -30,7 +30,7 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// Of the same class: the same verb with results of the same sort.
+    /// Whether it is of the same class: the same verb with results of the same kind.
     pub fn is_like(&self, other: &Self) -> bool {
         let sort = |text: &str| text.split([' ', ';']).take(2).collect::<Vec<_>>().join(" ");
         let sorts = |difference: &Self| (sort(&difference.soft), sort(&difference.device));
@@ -38,16 +38,16 @@ impl Difference {
     }
 }
 
-/// What a comparison came to.
+/// The result of a comparison.
 #[derive(Debug)]
 pub enum Comparison {
     Same,
-    /// It is known that this differs; what came behind it was not compared.
+    /// A known difference; the steps after it were not compared.
     Listed(&'static Row),
     Different(Difference),
 }
 
-/// Compares, up to the first step that differs.
+/// Compares up to the first step that differs.
 pub fn compare(program: &Program, soft: &Played, device: &Played, rows: &[&'static [Row]]) -> Comparison {
     for (at, step) in program.steps.iter().enumerate() {
         let (Some(one), Some(two)) = (soft.outcomes.get(at), device.outcomes.get(at)) else { break };
@@ -74,11 +74,10 @@ pub fn compare(program: &Program, soft: &Played, device: &Played, rows: &[&'stat
     }
 }
 
-/// What no program may meet, whatever the device: a panic, something left behind, or an errno that says that the crate itself is
-/// wrong.
+/// Results that are errors on every device: a panic, something left behind, or an errno that indicates a fault of the crate itself.
 pub fn never(program: &Program, played: &Played) -> Option<(usize, String)> {
     use nix::errno::Errno::{EFAULT, ENOTTY};
-    // A copy that fails by order is EFAULT too.
+    // A copy that was made to fail is EFAULT too.
     let fault = if program.faults().starves { ENOTTY } else { EFAULT };
     let wrong = [fault, ENOTTY].map(|errno| Some(errno as i32));
     let bad = |outcome: &Outcome| match outcome {

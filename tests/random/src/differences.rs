@@ -1,4 +1,4 @@
-//! The rows of `tests/common/differences.rs` that programs meet.
+//! The rows of `tests/common/differences/programs.rs` that occur in programs.
 
 #[path = "../../common/differences/programs.rs"]
 #[allow(unreachable_pub, reason = "the file is no part of this crate")]
@@ -10,7 +10,7 @@ use crate::language::Step;
 use crate::play::Played;
 use crate::world::Outcome;
 
-/// The rows of a device, by its driver and whether its port is one of InfiniBand.
+/// The rows for a device, by its driver and whether its port is an InfiniBand port.
 pub fn of(driver: &str, is_infiniband: bool) -> &'static [&'static [Row]] {
     match driver {
         "rxe" => &[rows::ON_RXE],
@@ -20,7 +20,7 @@ pub fn of(driver: &str, is_infiniband: bool) -> &'static [&'static [Row]] {
     }
 }
 
-/// The row that says that the last of these steps may differ so.
+/// The row that allows the last of these steps to differ in this way.
 pub fn listed(rows: &[&'static [Row]], steps: &[Step], soft: &str, device: &Played) -> Option<&'static Row> {
     let kernel = kernel();
     let (last, before) = steps.split_last()?;
@@ -41,14 +41,14 @@ pub fn listed(rows: &[&'static [Row]], steps: &[Step], soft: &str, device: &Play
     })
 }
 
-/// Whether a text is as a pattern says, in which `*` stands for anything.
+/// Whether a text matches a pattern, in which `*` stands for anything.
 fn is_like(pattern: &str, text: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else { return pattern == text };
     let Some(rest) = text.strip_prefix(head) else { return false };
     (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| is_like(tail, &rest[at..]))
 }
 
-/// Whether what is told in the one text, behind its number, is told in the other too, and as often.
+/// Whether everything in one text, after its number, is also in the other one, and as often.
 fn is_part(text: &str, of: &str) -> bool {
     let told = |text: &str| -> Vec<String> {
         let list = text.splitn(3, ' ').nth(2).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Makes programs by chance.
+//! Generates random programs.
 //!
-//! A program begins with a recipe, mostly: the objects that belong together, since steps of mere chance would hardly ever
-//! bring up a queue pair. Then come steps on the objects that should be there, and short ways of use. Everything may be changed
-//! by chance, so that each thing is also tried with the wrong object, in the wrong order, and too often.
+//! Most programs begin with a recipe, which creates objects that belong together: purely random steps would hardly ever connect a queue
+//! pair. Then follow steps with the objects that should exist, and short sequences of use. Everything may be changed at random, so that
+//! each operation is also tried with the wrong object, in the wrong order, and too often.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use arbitrary::{Result, Unstructured};
 use crate::language::{Arg, Kind, NONE, PLACES, Program, Step, Verb};
 use crate::verbs;
 
-/// What a device is good for: what it lacks altogether is tried seldom.
+/// What a device supports: features that it lacks completely are tried rarely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lean {
     /// Everything.
@@ -22,7 +22,7 @@ pub enum Lean {
     Flows,
 }
 
-/// Verbs, and what begins with them, that only one of the two is good for.
+/// Verbs, and beginnings of verbs, that only one of the two supports.
 const OF_FLOWS: &[&str] = &[
     "flow",
     "reader",
@@ -56,12 +56,12 @@ const OF_MESSAGES: &[&str] = &[
     "mr-memory",
 ];
 
-/// What the driver of mlx5 does by work requests of its own (`mlx5r_umr_post_send_wait`, umr.c, 6.1), which the virtual card
-/// does not carry out: the call would wait for ever.
+/// Operations for which the mlx5 driver uses work requests of its own (`mlx5r_umr_post_send_wait`, umr.c, 6.1), which the virtual card
+/// does not execute: the call would wait for ever.
 const OF_UMR: &[&str] = &["mr-access", "mr-domain", "mr-memory"];
 
 impl Lean {
-    /// How often a verb is chosen, beside others.
+    /// How often a verb is chosen, relative to others.
     fn weight(self, verb: &Verb) -> u32 {
         let is_of = |names: &[&str]| {
             let name = verb.name.trim_start_matches("destroy-").trim_start_matches("drop-");
@@ -80,19 +80,19 @@ impl Lean {
         verb.weight * if is_off { 1 } else { 12 }
     }
 
-    /// Whether a recipe, or a way of use, is any good there.
+    /// Whether a recipe, or a sequence of use, makes sense for the device.
     fn takes(self, recipe: &Program) -> bool {
         let has = |name: &str| recipe.steps.iter().any(|step| step.verb.name == name);
         match self {
             Self::Any => true,
-            // Nothing comes in from a wire there.
+            // No frames arrive from a wire there.
             Self::Messages => !["counters", "wq", "pool", "inject"].iter().any(|name| has(name)),
             Self::Flows => !has("connect"),
         }
     }
 }
 
-/// Recipes, and what may come anywhere.
+/// Recipes, and sequences that may be used anywhere.
 fn recipes() -> &'static [Vec<Program>; 2] {
     static ALL: OnceLock<[Vec<Program>; 2]> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -104,7 +104,7 @@ fn recipes() -> &'static [Vec<Program>; 2] {
     })
 }
 
-/// Which objects should be there.
+/// The objects that should exist.
 struct Maker<'a, 'b> {
     bytes: &'a mut Unstructured<'b>,
     lean: Lean,
@@ -117,7 +117,7 @@ impl Maker<'_, '_> {
         Ok(self.bytes.int_in_range(1..=one_in)? == one_in)
     }
 
-    /// A place with an object of this kind, nearly always.
+    /// The number of an object of this kind that should exist, nearly always.
     fn there(&mut self, kind: Kind) -> Result<u64> {
         let live: Vec<_> = (0..PLACES).filter(|at| self.live[kind as usize][*at]).collect();
         if live.is_empty() || self.chance(32)? {
@@ -147,9 +147,9 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// Adds a step, and keeps in mind what it should change.
+    /// Adds a step, and records its expected effect.
     fn push(&mut self, mut step: Step) {
-        // What the crate or the soft device does not have there is tried now and then, and nothing stands on it.
+        // Operations that the crate or the soft device does not support there are tried rarely, and nothing depends on them.
         let is_seldom = !self.program.steps.len().is_multiple_of(8);
         if self.lean == Lean::Flows && step.verb.name == "qp" && step.args[1] != 3 && is_seldom {
             step.args[1] = 4;
@@ -167,7 +167,7 @@ impl Maker<'_, '_> {
         self.program.steps.push(step);
     }
 
-    /// Steps that belong together; one in many is left out, or has another argument.
+    /// Adds steps that belong together; rarely, one is left out or has another argument.
     fn phrase(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
             let mut step = step.clone();
@@ -183,7 +183,7 @@ impl Maker<'_, '_> {
         Ok(())
     }
 
-    /// Whether the objects of a step should be there.
+    /// Whether the objects of a step should exist.
     fn can(&self, step: &Step) -> bool {
         let mut args = step.args.iter().zip(step.verb.args);
         args.all(|(value, arg)| match arg {
@@ -194,7 +194,7 @@ impl Maker<'_, '_> {
         })
     }
 
-    /// A step that can be done with what should be there, nearly always.
+    /// Adds a step whose objects should exist, nearly always.
     fn step(&mut self) -> Result<()> {
         let any = self.chance(16)?;
         let can = |verb: &&Verb| {
@@ -236,7 +236,7 @@ impl Maker<'_, '_> {
         while self.program.steps.len() < steps && !self.bytes.is_empty() {
             if self.chance(6)? {
                 let mut phrase = *self.bytes.choose(&phrases)?;
-                // One that begins with what is there, if it can be found.
+                // A step whose first object exists, if one can be found.
                 for _ in 0..8 {
                     if phrase.steps.first().is_none_or(|step| self.can(step)) {
                         break;
@@ -244,7 +244,7 @@ impl Maker<'_, '_> {
                     phrase = *self.bytes.choose(&phrases)?;
                 }
                 let mut steps = phrase.steps.clone();
-                // What belongs together is tried in every order.
+                // Steps that belong together are tried in every order.
                 if self.chance(4)? {
                     for at in 1..steps.len() {
                         steps.swap(at, self.bytes.int_in_range(0..=at)?);
@@ -259,21 +259,21 @@ impl Maker<'_, '_> {
     }
 }
 
-/// Most steps of a program.
+/// Maximum number of steps of a program.
 pub const MOST: usize = 60;
 
-/// The program that these bytes choose.
+/// The program for these bytes.
 pub fn from_bytes(bytes: &[u8], lean: Lean) -> Program {
     let mut bytes = Unstructured::new(bytes);
     let live = [[false; PLACES]; Kind::COUNT];
     let mut maker = Maker { bytes: &mut bytes, lean, live, program: Program::default() };
-    // Where the bytes end, the program does.
+    // The program ends where the bytes end.
     let _ = maker.program();
     maker.program.steps.truncate(MOST);
     maker.program
 }
 
-/// The same program, in which the firmware refuses commands, the kernel has no memory, or, seldom, the device goes away.
+/// The same program, in which the firmware refuses commands, the kernel has no memory, or, rarely, the device is removed.
 pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
     let mut chance = fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let named = |name: &str| verbs::all().find(|verb| verb.name == name).expect("a verb");
@@ -308,7 +308,7 @@ pub fn with_faults(mut program: Program, seed: u64, number: u64) -> Program {
     program
 }
 
-/// The program of a number, of all those that a seed stands for.
+/// The program with this number, for this seed.
 pub fn program(seed: u64, number: u64, lean: Lean) -> Program {
     let mut chance = fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let bytes: Vec<u8> = std::iter::repeat_with(|| chance.u8(..)).take(4096).collect();

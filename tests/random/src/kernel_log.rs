@@ -1,10 +1,10 @@
-//! What the kernel says meanwhile.
+//! The kernel's messages during the programs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// What `splats.known` has for this kernel.
+/// The rows of `splats.known` for this kernel.
 fn known_splats() -> Vec<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let path = std::env::var("KNOWN_SPLATS").unwrap_or_default();
@@ -21,15 +21,15 @@ fn known_splats() -> Vec<String> {
 /// The kernel's log, from here on.
 pub struct KernelLog {
     file: Option<File>,
-    /// Texts that say that something is wrong.
+    /// Texts that indicate an error.
     splats: Vec<String>,
-    /// Reports that are known, each up to the end of its trace.
+    /// Known reports, each up to the end of its trace.
     known: Vec<String>,
 }
 
 impl KernelLog {
-    /// What is wrong and what is known the lanes say, in `SPLATS`, `KNOWN_WARNING` and the file of `KNOWN_SPLATS` (tests/vm/guest.sh);
-    /// elsewhere nothing is looked for, and without the right to read the log there is nothing in it.
+    /// The lanes define errors and known messages in `SPLATS`, `KNOWN_WARNING` and the file of `KNOWN_SPLATS` (tests/vm/guest.sh).
+    /// Elsewhere nothing is searched for, and without the right to read the log it is empty.
     pub fn from_here() -> Self {
         let splats = std::env::var("SPLATS").unwrap_or_default();
         let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open("/dev/kmsg");
@@ -40,11 +40,11 @@ impl KernelLog {
         }
     }
 
-    /// The lines since the last time, if any of them says that something is wrong.
+    /// The lines since the last call, if any of them indicates an error.
     pub fn complaint(&mut self) -> Option<String> {
         let mut text = String::new();
         let mut record = [0; 8192];
-        // A record a read, to the end; one that was overwritten meanwhile is an error, and so is the end.
+        // One record per read, up to the end. A record that was overwritten meanwhile is an error, and so is the end.
         for _ in 0..10_000 {
             let Some(file) = &mut self.file else { break };
             match file.read(&mut record) {

@@ -1,7 +1,7 @@
-//! The language of the programs: a step a line, a verb and its arguments.
+//! The language of the programs: one step per line, a verb and its arguments.
 //!
-//! Objects are numbered within their kind by the program itself. A step whose objects are not there, or whose place is
-//! taken, does nothing: so a program from which steps have been removed is a program still.
+//! The program itself numbers objects within their kind. A step whose objects do not exist, or whose number is in use, does nothing, so a
+//! program from which steps were removed is still a program.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,17 +40,17 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many kinds there are.
+    /// Number of kinds.
     pub const COUNT: usize = Self::PoolFlow as usize + 1;
 }
 
-/// How many objects of a kind a program may have.
+/// Maximum number of objects of a kind in a program.
 pub const PLACES: usize = 4;
 
-/// What an argument may be.
+/// The kind of an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// The place of an object to be made.
+    /// The number of an object to be created.
     New(Kind),
     /// An object.
     Has(Kind),
@@ -62,17 +62,17 @@ pub enum Arg {
     One(&'static [u64]),
     /// One of these words, the simplest first.
     Word(&'static [&'static str]),
-    /// Any of so many flags.
+    /// Any combination of this number of flags.
     Bits(u32),
 }
 
-/// What a step can do.
+/// An operation of a step.
 pub struct Verb {
     pub name: &'static str,
     pub args: &'static [Arg],
-    /// How often it is chosen, beside others.
+    /// How often it is chosen, relative to others.
     pub weight: u32,
-    /// Does it.
+    /// Executes it.
     pub play: fn(&mut World, &[u64]) -> Played,
 }
 
@@ -140,7 +140,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// What is to go wrong with the device in it: commands that are refused, and its end.
+    /// The faults of the device in this program: commands that are refused, and its removal.
     pub fn faults(&self) -> Faults {
         let has = |name: &str| self.steps.iter().any(|step| step.verb.name == name);
         Faults {
@@ -151,12 +151,12 @@ impl Program {
     }
 }
 
-/// What goes wrong with the device in a program.
+/// The faults of the device in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     pub refuses: bool,
     pub unplugs: bool,
-    /// The kernel has no memory now and then, or gives the program none.
+    /// The kernel sometimes has no memory, or gives the program none.
     pub starves: bool,
 }
 
@@ -175,7 +175,7 @@ impl fmt::Display for Program {
 impl FromStr for Program {
     type Err = String;
 
-    /// Empty lines, and those that begin with `#`, are none.
+    /// Empty lines, and lines that begin with `#`, are ignored.
     fn from_str(text: &str) -> Result<Self, String> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         Ok(Self { steps: lines.map(str::parse).collect::<Result<_, _>>()? })

@@ -1,4 +1,4 @@
-//! Random programs of the safe API, and what becomes of them on different devices; see README.md.
+//! Random programs of the safe API, and their results on different devices; see README.md.
 
 #![allow(missing_docs, reason = "a test")]
 #![allow(clippy::unit_arg, reason = "many calls give nothing but success")]

@@ -22,21 +22,21 @@ use uverbs_random::shrink::shrink;
 #[derive(Parser)]
 #[command(about = "Random programs of uverbs, on the soft device and on a device of the kernel's")]
 enum Command {
-    /// On the soft device alone: nothing may panic, be left behind, or end otherwise the second time
+    /// On the soft device alone: nothing may panic, be left behind, or have another result the second time
     Soft(Numbers),
-    /// On a device, and on a soft device like it: each step must end the same
+    /// On a device, and on a soft device with the same features: each step must have the same result
     Device {
         /// The name of the device
         name: String,
         #[command(flatten)]
         numbers: Numbers,
-        /// Where to write what was found
+        /// The file for the differences that are found
         #[arg(long)]
         finds: Option<PathBuf>,
-        /// Where to write which program runs, for whoever finds the machine dead: it is switched off when a program hangs
+        /// The file for the number of the running program, in case the machine dies: it is switched off if a program hangs
         #[arg(long)]
         at: Option<PathBuf>,
-        /// End after so many seconds
+        /// End after this number of seconds
         #[arg(long, default_value_t = 3600)]
         seconds: u64,
     },
@@ -54,7 +54,7 @@ enum Command {
     Print {
         #[command(flatten)]
         numbers: Numbers,
-        /// The one that the fuzz target `programs` makes of these bytes
+        /// The program of the fuzz target `programs` for these bytes
         #[arg(long, conflicts_with_all = ["seed", "from", "count", "about", "faults"])]
         bytes: Option<PathBuf>,
     },
@@ -62,23 +62,23 @@ enum Command {
 
 #[derive(clap::Args, Clone)]
 struct Numbers {
-    /// What the programs come from
+    /// The seed of the programs
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The number of the first
+    /// The number of the first program
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many
+    /// Number of programs
     #[arg(long, default_value_t = 1000)]
     count: u64,
-    /// What they are about
+    /// What the programs are about
     #[arg(long, value_enum, default_value_t = About::Any)]
     about: About,
-    /// In how many processes or threads
+    /// The processes or threads in which they run
     #[arg(long, value_enum, default_value_t = How::Alone)]
     how: How,
-    /// The firmware refuses commands now and then, and the device goes away in mid-program: no step is compared, and nothing may
-    /// panic or be left behind
+    /// The firmware sometimes refuses commands, and the device is removed during programs: no step is compared, and nothing may panic or
+    /// be left behind
     #[arg(long)]
     faults: bool,
 }
@@ -105,10 +105,10 @@ impl Numbers {
     }
 }
 
-/// The program that runs, and since when; a thread looks at it.
+/// The number of the running program, which a thread watches.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the process when a program does not come to its end; in a guest the kernel may not let it, and so the guest ends.
+/// Ends the process if a program does not end. In a guest the kernel may prevent this, so the guest is ended.
 fn watch(is_guest: bool) {
     std::thread::spawn(move || {
         let (mut seen, mut since) = (0, Instant::now());
@@ -119,7 +119,7 @@ fn watch(is_guest: bool) {
                 (seen, since) = (now, Instant::now());
             } else if since.elapsed() > Duration::from_secs(120) {
                 eprintln!("program {} does not come to its end", now.saturating_sub(1));
-                // Who waits for what is written to the console before.
+                // The waiting tasks are written to the console before.
                 for request in ["w", "b"].iter().filter(|_| is_guest) {
                     let _ = fs::write("/proc/sysrq-trigger", request);
                     std::thread::sleep(Duration::from_secs(1));
@@ -158,7 +158,7 @@ fn on_soft(numbers: &Numbers) -> ExitCode {
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What the kernel said, in short, as lines that are no steps.
+/// A summary of the kernel's messages, as comment lines.
 fn commented(text: &str) -> String {
     text.lines().take(40).map(|line| format!("# {line:.160}\n")).collect()
 }
@@ -223,7 +223,7 @@ fn on_device(
                     side_by_side(&short, &soft, &device)
                 ))?;
                 known.push(difference);
-                // What the tries made the kernel say belongs to none of the programs that follow.
+                // Messages that the repetitions caused do not belong to the following programs.
                 if let Some(text) = pair.log.complaint() {
                     tell(&format!(
                         "\n## seed {} number {number}: the kernel complains while it is made shorter\n{}{program}",

@@ -22,7 +22,7 @@ pub fn soft(profile: Profile) -> Machine {
     }
 }
 
-/// What became of the steps of a program, and of its end.
+/// The results of the steps of a program, and of its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
     pub outcomes: Vec<Outcome>,
@@ -30,12 +30,12 @@ pub struct Played {
     pub left: Option<String>,
 }
 
-/// Plays a program; on a device of the kernel's, what came of it elsewhere says what to wait for.
+/// Plays a program. On a device of the kernel, the results of an earlier run say how much to wait for.
 pub fn play(machine: &Machine, program: &Program, before: Option<&Played>, patience: Duration) -> Played {
     play_and(machine, program, before, patience, |_, _| ())
 }
 
-/// The same, with something that is done before each step.
+/// The same, with a function that is called before each step.
 pub(crate) fn play_and(
     machine: &Machine,
     program: &Program,
@@ -51,14 +51,14 @@ pub(crate) fn play_and(
         let expected = before.and_then(|played| played.outcomes.get(at)).and_then(Outcome::count);
         outcomes.push(world.step(step, expected));
     }
-    // The program may have asked for another soft device.
+    // The program may have chosen another soft device.
     let machine = world.machine.clone();
     drop(world);
     let left = left(&machine, held).filter(|_| !may_stay_open(program, &outcomes));
     Played { outcomes, left }
 }
 
-/// After a first flow of counters that the firmware may have refused, the device file stays open until the process ends
+/// If the firmware may have refused the first flow of some counters, the device file stays open until the process ends
 /// (docs/internals/kernels.md).
 fn may_stay_open(program: &Program, outcomes: &[Outcome]) -> bool {
     let counts = |step: &Step| ["flow", "flow-of", "flow-rss"].contains(&step.verb.name);
@@ -66,7 +66,7 @@ fn may_stay_open(program: &Program, outcomes: &[Outcome]) -> bool {
     program.faults().refuses && steps.any(|(step, end)| counts(step) && matches!(end, Outcome::Refused(..)))
 }
 
-/// What is left behind: objects of a soft device, or what this process holds of devices, beyond what it held.
+/// What is left behind: objects of a soft device, or device files and mappings of this process, in addition to those before.
 pub(crate) fn left(machine: &Machine, held: Option<Footprint>) -> Option<String> {
     if let Some(soft) = &machine.soft {
         let left = soft.resources();

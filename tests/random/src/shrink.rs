@@ -1,8 +1,8 @@
-//! The shortest program that still does something.
+//! Finds the shortest program that still has a property.
 
 use crate::language::{Arg, NONE, Program};
 
-/// Takes away steps, and makes arguments simpler, as long as `still` says yes, which is asked no more than so often.
+/// Removes steps, and simplifies arguments, as long as `still` returns true. It is called at most `most` times.
 pub fn shrink(program: &Program, most: usize, mut still: impl FnMut(&Program) -> bool) -> Program {
     let (mut best, mut asked) = (program.clone(), 0);
     let mut ask = |program: &Program| {
@@ -11,7 +11,7 @@ pub fn shrink(program: &Program, most: usize, mut still: impl FnMut(&Program) ->
     };
     loop {
         let before = best.clone();
-        // Half of it, a quarter of it, and so on to single steps.
+        // Half of it, a quarter of it, and so on down to single steps.
         let mut size = best.steps.len().div_ceil(2).max(1);
         loop {
             let mut at = 0;

@@ -1,4 +1,4 @@
-//! A kernel that has no memory for what a command needs, and a process that gets none.
+//! A kernel without memory for a command, and a process that cannot allocate memory.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use uverbs::command::Command;
 use uverbs::transport::{Errno, Watcher};
 
-/// How many allocations of the kernel a thread gets before one fails; 0 for all
+/// The file with the number of the kernel's allocations for a thread after which one fails; 0 for none
 /// (Documentation/fault-injection/fault-injection.rst, Linux 6.1).
 const FAIL_NTH: &str = "/proc/thread-self/fail-nth";
 
-/// Has an allocation fail in every so manieth command or mapping, now an early one and now a late one; a copy to or from the program
-/// counts as one.
+/// Makes an allocation fail in every nth command or mapping, sometimes an early one and sometimes a late one. A copy to or from the
+/// program counts as an allocation.
 #[derive(Debug)]
 pub struct Starved {
     every: u64,
@@ -22,15 +22,15 @@ pub struct Starved {
 }
 
 impl Starved {
-    /// None on a kernel that cannot be told.
+    /// `None` on a kernel that does not support this.
     pub fn new(every: u64, first: u64) -> Option<Self> {
         Path::new(FAIL_NTH).exists().then(|| Self { every, first, commands: AtomicU64::new(0) })
     }
 }
 
 impl Starved {
-    /// What ends something is spared: the driver of the card needs memory for it, and what it cannot end it leaves for good, and the kernel
-    /// warns. So is the command that opens: a context that is not made holds what it took (splats.known).
+    /// Commands that destroy something are exempt: the driver of the card needs memory for it, leaves for good what it cannot destroy,
+    /// and the kernel warns. So is the command that opens a device: a context that is not created leaks what it has taken (splats.known).
     fn spares(command: &Command<'_>) -> bool {
         command.op().ends_with(".destroy") || command.op() == "context.create"
     }
@@ -45,7 +45,7 @@ impl Starved {
 }
 
 fn end() {
-    // What is left over may hit this call, and is then used up.
+    // A remaining failure may affect this write, and is then used up.
     while fs::write(FAIL_NTH, "0").is_err() {}
 }
 
@@ -71,15 +71,14 @@ impl Watcher for Starved {
     }
 }
 
-/// The process gets only so much more memory, while this is there. What is asked for in small pieces, and cannot be refused, has its place
-/// still.
+/// Limits the additional memory of the process as long as it exists. Small allocations, which cannot be refused, still succeed.
 #[derive(Debug)]
 pub struct Scarce {
     before: (rlim_t, rlim_t),
 }
 
 impl Scarce {
-    /// So many MiB.
+    /// This number of MiB.
     pub fn new(more: u64) -> Self {
         let before = getrlimit(Resource::RLIMIT_AS).expect("limits");
         let pages = fs::read_to_string("/proc/self/statm").expect("the process's memory");

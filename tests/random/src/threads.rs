@@ -1,4 +1,4 @@
-//! A program that goes on in two threads, on the same objects where those can be shared.
+//! A program that continues in two threads, on the same objects if they can be shared.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::language::Program;
 use crate::play::{self, Played};
 use crate::world::{Machine, World};
 
-/// Plays the steps up to one, and the others by turns in two threads; what the threads did says nothing of the order.
+/// Plays the steps up to one, and the others in turns in two threads. The results of the threads are in no order.
 pub fn play(machine: &Machine, program: &Program, from: usize, patience: Duration) -> Played {
     let held = machine.soft.is_none().then(Footprint::of_devices);
     let mut one = World::new(machine, patience);
@@ -21,13 +21,13 @@ pub fn play(machine: &Machine, program: &Program, from: usize, patience: Duratio
     let mut both = std::thread::scope(|scope| {
         let other = scope.spawn(|| run(&mut two, 1));
         let mut all = run(&mut one, 0);
-        // What panics in a step has been caught there.
+        // A panic in a step was already caught there.
         all.extend(other.join().unwrap_or_default());
         all
     });
     both.sort_by_key(|(at, _)| *at);
     outcomes.extend(both.into_iter().map(|(_, outcome)| outcome));
-    // The program may have asked for another soft device.
+    // The program may have chosen another soft device.
     let machines = [one.machine.clone(), two.machine.clone()];
     drop((one, two));
     let left = machines.iter().find_map(|machine| play::left(machine, held));

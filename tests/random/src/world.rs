@@ -1,4 +1,4 @@
-//! What a program has made, and what became of its steps.
+//! The objects of a program, and the results of its steps.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -15,31 +15,31 @@ use crate::card::Control;
 use crate::language::{PLACES, Step};
 use crate::starved::Scarce;
 
-/// The device that a program runs on.
+/// The device on which a program runs.
 #[derive(Clone)]
 pub struct Machine {
     pub device: Device,
-    /// The soft device behind it, if it is one.
+    /// The soft device, if it is one.
     pub soft: Option<SoftDevice>,
     /// The control line of a virtual device.
     pub card: Option<&'static Control>,
-    /// The soft device stands beside one on which the crate has no messages.
+    /// The soft device is compared with a device on which the crate has no messages.
     pub lacks_messages: bool,
-    /// Frames can come in from the wire.
+    /// Frames can arrive from the wire.
     pub has_wire: bool,
     /// The local identifier of the port, on InfiniBand.
     pub lid: u16,
-    /// Attributes of queue pairs are looked at as far as mlx5 tells them.
+    /// Attributes of queue pairs are compared only as far as mlx5 returns them.
     pub tells_as_mlx5: bool,
 }
 
 impl Machine {
-    /// What the crate refuses on a device for raw packets before any command; so does the soft device beside it.
+    /// What the crate refuses before any command on a device for raw packets; the soft device beside it does the same.
     pub fn has_messages(&self) -> Result<(), Miss> {
         if self.lacks_messages { Err(Miss::Lacking) } else { Ok(()) }
     }
 
-    /// The device goes away, if that can be had: a soft one at once, another by what UVERBS_TEST_REMOVE says.
+    /// Removes the device, if possible: a soft one directly, another by the command in UVERBS_TEST_REMOVE.
     pub fn unplug(&self) -> Result<(), Miss> {
         match &self.soft {
             Some(soft) => soft.unplug(),
@@ -48,7 +48,7 @@ impl Machine {
         Ok(())
     }
 
-    /// It comes back, as UVERBS_TEST_RESTORE says, and is looked for again.
+    /// Brings the device back by the command in UVERBS_TEST_RESTORE, and searches for it again.
     pub fn restore(&mut self) {
         if self.soft.is_some() || run("UVERBS_TEST_RESTORE").is_none() {
             return;
@@ -57,7 +57,7 @@ impl Machine {
         self.device = devices.named(self.device.name()).expect("the device has its name").clone();
     }
 
-    /// A frame comes in from the wire, if that can be had.
+    /// A frame arrives from the wire, if possible.
     pub fn inject(&self, frame: &[u8]) -> Result<(), Miss> {
         match (&self.soft, self.card) {
             _ if !self.has_wire => return Err(Miss::Absent),
@@ -69,7 +69,7 @@ impl Machine {
     }
 }
 
-/// Runs a command of the environment, if there is one; it must succeed.
+/// Runs the command in an environment variable, if it is set; it must succeed.
 fn run(variable: &str) -> Option<()> {
     let command = std::env::var(variable).ok()?;
     let status = std::process::Command::new("sh").args(["-c", &command]).status().expect("a shell");
@@ -77,13 +77,13 @@ fn run(variable: &str) -> Option<()> {
     Some(())
 }
 
-/// Why a step did not come to its end.
+/// Why a step did not succeed.
 pub enum Miss {
-    /// An object is not there, or its place is taken.
+    /// An object does not exist, or its number is in use.
     Absent,
     /// It was refused.
     Refused(Error),
-    /// The crate does not have it for this driver.
+    /// The crate does not support it for this driver.
     Lacking,
 }
 
@@ -93,15 +93,15 @@ impl From<Error> for Miss {
     }
 }
 
-/// What a step comes to: what can be seen of it, in words.
+/// The visible result of a step, as text.
 pub type Played = Result<String, Miss>;
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its objects are not there.
+    /// Its objects do not exist.
     Absent,
-    /// It was done; what could be seen.
+    /// It succeeded; the visible result.
     Done(String),
     /// It was refused.
     Refused(ErrorKind, Option<i32>),
@@ -110,7 +110,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// A number that it begins with.
+    /// The number at its beginning.
     pub fn count(&self) -> Option<usize> {
         match self {
             Self::Done(text) => text.split_whitespace().next()?.parse().ok(),
@@ -156,7 +156,7 @@ impl<T> Default for Places<T> {
 }
 
 impl<T> Places<T> {
-    /// Nothing is at this place yet.
+    /// Checks that no object has this number.
     pub fn free(&self, at: u64) -> Result<(), Miss> {
         match self.0.get(at as usize) {
             Some(None) => Ok(()),
@@ -176,7 +176,7 @@ impl<T> Places<T> {
         self.0.get_mut(at as usize).and_then(Option::take).ok_or(Miss::Absent)
     }
 
-    /// Keeps an object at a free place.
+    /// Keeps an object under a free number.
     pub fn put(&mut self, at: u64, object: T) {
         if let Some(place) = self.0.get_mut(at as usize) {
             *place = Some(object);
@@ -187,7 +187,7 @@ impl<T> Places<T> {
         self.0.iter().enumerate().filter_map(|(at, object)| Some((at, object.as_ref()?)))
     }
 
-    /// Destroys an object, or keeps it where it was.
+    /// Destroys an object, or keeps it if that fails.
     pub fn destroy(&mut self, at: u64, how: impl FnOnce(T) -> Result<(), (T, Error)>) -> Played {
         match how(self.take(at)?) {
             Ok(()) => Ok(String::new()),
@@ -226,7 +226,7 @@ impl Pair {
     }
 }
 
-/// What a program has made.
+/// The objects of a program.
 pub struct World {
     pub machine: Machine,
     pub contexts: Places<Context>,
@@ -251,24 +251,24 @@ pub struct World {
     pub pools: Places<mlx5::CounterPool>,
     pub pool_counters: Places<mlx5::PoolCounter>,
     pub pool_flows: Places<mlx5::PoolFlow>,
-    /// Memory of the program's own.
+    /// Memory of the program.
     pub memory: Mapping,
     pub wait_set: WaitSet,
-    /// In a child of fork, which opens nothing, and leaves the memory alone that it shares with its parent.
+    /// In a child of fork, which opens nothing, and does not write to the memory that it shares with its parent.
     pub is_child: bool,
-    /// Addresses where datagrams may begin: with a header, in which each device has its own addresses.
+    /// Addresses at which datagrams may begin: their header contains addresses that differ between devices.
     pub headers: Vec<u64>,
-    /// Numbers of queue pairs that there were, by their places.
+    /// Numbers of all queue pairs so far, with their numbers in the program.
     pub numbers: Vec<(u32, usize)>,
-    /// How many things happened in this step where the program ran first, if it did.
+    /// The number of events in this step in the first run, if there was one.
     pub expected: Option<usize>,
-    /// How long a device of the kernel's may take.
+    /// The time that a device of the kernel gets.
     pub patience: Duration,
-    /// The process gets little memory.
+    /// The process can allocate little memory.
     pub scarce: Option<Scarce>,
 }
 
-/// How much memory of its own a program has.
+/// Size of a program's own memory.
 pub const MEMORY: usize = 16384;
 
 impl World {
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// A world for another thread: what can be shared is, and has the same places; the rest it may make itself.
+    /// A world for another thread: it shares the objects that can be shared, with the same numbers, and may create the others itself.
     pub fn beside(&self) -> Self {
         Self {
             contexts: self.contexts.clone(),
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Does a step.
+    /// Executes a step.
     pub fn step(&mut self, step: &Step, expected: Option<usize>) -> Outcome {
         self.expected = expected;
         let played =
@@ -340,14 +340,14 @@ impl World {
         }
     }
 
-    /// A device of the kernel's carries out in its own time what it was given; the soft device has done it.
+    /// A device of the kernel executes requests in its own time; the soft device has finished them.
     pub fn settle(&self) {
         if self.machine.soft.is_none() {
             std::thread::sleep(self.patience / 8);
         }
     }
 
-    /// Collects what happens until there is as much of it as there was where the program ran first, and a moment more.
+    /// Collects events until there are as many as in the first run, and then for a moment longer.
     pub fn collect<T>(
         &mut self,
         mut more: impl FnMut(&mut Self, &mut Vec<T>) -> Result<(), Miss>,
@@ -364,7 +364,7 @@ impl World {
         Ok(all)
     }
 
-    /// The place of a queue pair by its number.
+    /// The number in the program of a queue pair, from the device's number.
     pub fn place_of(&self, number: u32) -> String {
         let of = |(known, place): &(u32, usize)| (*known == number).then(|| format!("x{place}"));
         self.numbers
@@ -374,7 +374,7 @@ impl World {
             .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
     }
 
-    /// Takes what stands in headers out of bytes that were read at an address.
+    /// Removes the contents of headers from bytes that were read at an address.
     pub fn without_headers(&self, from: u64, bytes: &mut [u8]) {
         for header in &self.headers {
             for (at, byte) in bytes.iter_mut().enumerate() {
@@ -385,12 +385,12 @@ impl World {
         }
     }
 
-    /// What is written to memory, or sent, the parent does not see.
+    /// Refuses to write to memory, or to send: the parent must not see the effect.
     pub fn own_memory(&self) -> Result<(), Miss> {
         if self.is_child { Err(Miss::Absent) } else { Ok(()) }
     }
 
-    /// A device can be opened at this place.
+    /// Checks that a device can be opened under this number.
     pub fn free_to_open(&self, at: u64) -> Result<(), Miss> {
         self.contexts.free(at)?;
         if self.is_child { Err(Miss::Absent) } else { Ok(()) }

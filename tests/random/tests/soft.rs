@@ -1,4 +1,4 @@
-//! Random programs on the soft device: those that once found something, and some others.
+//! Random programs on the soft device: those that once found a fault, and some others.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use uverbs_random::generate::{self, Lean};
 use uverbs_random::language::{Program, Step};
 use uverbs_random::play::play;
 
-/// Each file of `finds/` is a program with the ends of its steps, as `uverbs-random` prints it.
+/// Each file of `finds/` is a program with the results of its steps, as `uverbs-random` prints it.
 #[test]
 fn what_was_found_stays_mended() {
     let mut count = 0;
@@ -61,7 +61,7 @@ fn programs_come_back_from_their_text() {
     }
 }
 
-/// Most of what is chosen can be done, or programs would try nothing.
+/// Most of the chosen steps can be executed; otherwise programs would test nothing.
 #[test]
 fn most_steps_have_their_objects() {
     let (mut all, mut absent, mut refused) = (0, 0, 0);

@@ -1,6 +1,6 @@
-//! Little-endian numbers at fixed places of entries.
+//! Little-endian numbers at fixed places in entries.
 
-/// Reads numbers. What lies behind the end is zero, so that no length of a guest's making stops the model.
+/// Reads numbers. Beyond the end they are zero, so that no length from a guest stops the model.
 pub(crate) trait Bytes {
     fn array<const N: usize>(&self, at: usize) -> [u8; N];
 
@@ -30,7 +30,7 @@ impl Bytes for [u8] {
     }
 }
 
-/// Writes numbers. What does not fit is left out.
+/// Writes numbers. A number that does not fit is not written.
 pub(crate) trait BytesMut {
     fn put(&mut self, at: usize, bytes: &[u8]);
 

@@ -1,10 +1,10 @@
-//! Event counters: values in a user's memory that the device counts up.
+//! Event counters: values in a user's memory that the device increases.
 
 use crate::admin::Status;
 use crate::bytes::Bytes as _;
 use crate::device::Device;
 
-/// Bits of events that can be counted, of which the first of two counts what succeeded and the other what failed.
+/// Bits of events that can be counted. The first of each two counts successes and the other failures.
 pub(crate) mod counted {
     pub(crate) const SEND: u32 = 0;
     pub(crate) const RECEIVE: u32 = 2;
@@ -17,7 +17,7 @@ pub(crate) mod counted {
 /// An event counter.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    /// Where its value goes.
+    /// The address to which its value is written.
     pub(crate) address: u64,
     pub(crate) value: u64,
     /// Queue pairs whose events it counts.
@@ -25,7 +25,7 @@ pub(crate) struct Counter {
 }
 
 impl Device {
-    /// Adds to a value, that of the counter if none is given. Behind the greatest comes 0.
+    /// Adds to a value: to `value`, or to that of the counter. After the maximum comes 0.
     pub(crate) fn change_counter(&mut self, number: u32, value: Option<u64>, more: u64) {
         let end = self.limits.max_counter_value;
         let Some(counter) = self.counters.get_mut(number) else { return };
@@ -35,7 +35,7 @@ impl Device {
         self.note_fault(result);
     }
 
-    /// Something has happened on a queue pair.
+    /// An event of a queue pair.
     pub(crate) fn count_event(&mut self, handle: u32, event: u32) {
         let Some(qp) = self.qps.get(handle) else { return };
         let counting: Vec<_> = qp
@@ -77,7 +77,7 @@ impl Device {
         Ok(())
     }
 
-    /// Has a counter count events of a queue pair, of which none may be counted already.
+    /// Makes a counter count events of a queue pair, none of which may already be counted.
     pub(crate) fn attach_counter(&mut self, payload: &[u8]) -> Result<(), Status> {
         let (number, kind, handle, events) = (payload.u32(0), payload.u8(4), payload.u32(8), payload.u32(12));
         let known = self.limits.counter_events;
@@ -102,7 +102,7 @@ impl Device {
         Ok(())
     }
 
-    /// A queue pair does not use a counter any more.
+    /// A queue pair no longer uses a counter.
     pub(crate) fn release_counter(&mut self, number: u32) {
         if let Some(counter) = self.counters.get_mut(number) {
             counter.users = counter.users.saturating_sub(1);

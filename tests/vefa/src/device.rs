@@ -1,4 +1,4 @@
-//! The device: its state, and how the bus reaches it.
+//! The device: its state, and its interface to the bus.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,15 +18,15 @@ use crate::registers::Registers;
 use crate::statistics::Statistics;
 use crate::table::Table;
 
-/// Where doorbells are rung: a page for each user.
+/// The BAR of doorbells: a page for each user.
 pub(crate) const DOORBELL_BAR: u16 = 4;
 const DOORBELLS: u64 = 1 << 20;
-/// Where send queues are.
+/// The BAR of send queues.
 const SEND_BAR: u32 = 2;
 pub(crate) const SEND_MEMORY: u64 = 64 << 20;
 pub(crate) const PAGE: u64 = 4096;
 
-/// A network controller of no known kind. The interrupt table and its pending bits are behind the registers.
+/// A network controller of no known kind. The interrupt table and its pending bits are after the registers.
 pub(crate) const LAYOUT: Layout = Layout {
     class: [0x02, 0x80],
     bars: &[
@@ -56,7 +56,7 @@ impl std::str::FromStr for Api {
     }
 }
 
-/// What cannot be told the driver, kept for the control line.
+/// Number of complaints that are kept for the control line; they cannot be reported to the driver.
 const COMPLAINTS_KEPT: usize = 256;
 
 /// A virtual EFA.
@@ -73,7 +73,7 @@ pub(crate) struct Device {
     pub(crate) faults: Faults,
     pub(crate) trace: Trace,
     pub(crate) statistics: Statistics,
-    /// What the driver has said of itself and its host.
+    /// The driver's information about itself and its host.
     pub(crate) host: Vec<u8>,
     /// The memory of send queues.
     pub(crate) send_memory: Vec<u8>,
@@ -85,10 +85,10 @@ pub(crate) struct Device {
     pub(crate) cqs: Table<Cq>,
     pub(crate) qps: Table<Qp>,
     pub(crate) counters: Table<Counter>,
-    /// Queue pairs there have been, for the upper bits of their numbers.
+    /// Number of queue pairs created so far, for the upper bits of their numbers.
     pub(crate) generation: u16,
     pub(crate) fabric: Fabric,
-    /// What the guest did that no device would take.
+    /// Actions of the guest that no device would accept.
     pub(crate) complaints: VecDeque<String>,
 }
 
@@ -110,7 +110,7 @@ impl Device {
             send_memory: vec![0; SEND_MEMORY as usize],
             eqs: Table::new(1, 0xff),
             pds: Table::new(1, 0xfffe),
-            // Page 0 belongs to nobody.
+            // Page 0 is never assigned.
             uars: Table::new(1, (DOORBELLS / PAGE) as u32 - 1),
             addresses: Table::new(1, 0xfffe),
             regions: Table::new(0x101, 0xff_0000),
@@ -125,12 +125,12 @@ impl Device {
         device
     }
 
-    /// Bits of a queue pair's number that tell it from all others.
+    /// Bits of a queue pair's number that distinguish it from all others.
     pub(crate) fn qp_bits(&self) -> u32 {
         self.limits.max_qp.clamp(1, 1 << 15).next_power_of_two().trailing_zeros()
     }
 
-    /// Forgets every object, as by a reset. What the control line has set stays.
+    /// Removes every object, as in a reset. The settings of the control line stay.
     pub(crate) fn drop_objects(&mut self) {
         self.admin.begin();
         self.aenq = Aenq::default();
@@ -145,7 +145,7 @@ impl Device {
         self.fabric.clear();
     }
 
-    /// Remembers something that the guest may not do.
+    /// Records an action that is not allowed.
     pub(crate) fn complain(&mut self, what: String) {
         self.statistics.complaints += 1;
         if self.complaints.len() == COMPLAINTS_KEPT {
@@ -154,7 +154,7 @@ impl Device {
         self.complaints.push_back(what);
     }
 
-    /// Counts an access to what is not the guest's memory.
+    /// Counts an access to an address that is not memory of the guest.
     pub(crate) fn note_fault(&mut self, result: Result<(), Fault>) {
         if let Err(fault) = result {
             self.statistics.faults += 1;
@@ -163,7 +163,7 @@ impl Device {
     }
 }
 
-/// The words of a write: the rest, if there is one, is none.
+/// The words of a write. A rest that is not a whole word is ignored.
 fn words(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, u32)> {
     let (words, _) = data.as_chunks::<4>();
     words
@@ -184,7 +184,7 @@ impl vpci::Device for Device {
     fn read_bar(&mut self, bar: u32, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             let at = offset.wrapping_add(i as u64);
-            // Send queues and doorbells are only written to.
+            // Send queues and doorbells can only be written.
             let word = if bar == 0 { self.register(at & !3) } else { 0 };
             *byte = word.to_le_bytes()[(at & 3) as usize];
         }

@@ -1,4 +1,4 @@
-//! Events: the queue of asynchronous ones, and those of completions.
+//! Events: the queue of asynchronous events, and those of completions.
 
 use vpci::{Fault, Memory};
 
@@ -16,9 +16,9 @@ const EQ_ENTRY: u64 = 16;
 #[derive(Debug, Default)]
 pub(crate) struct Aenq {
     produced: u16,
-    /// How far the driver has come.
+    /// The driver's position.
     pub(crate) consumer: u16,
-    /// A bit for each group that the driver wants.
+    /// A bit for each group that the driver has enabled.
     pub(crate) enabled: u32,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Eq {
     vector: u8,
     produced: u32,
     is_armed: bool,
-    /// An event has come for which there was no interrupt.
+    /// An event has arrived without an interrupt.
     has_waiting: bool,
 }
 
 impl Eq {
-    /// As CREATE_EQ says; none if that makes no sense.
+    /// The queue that CREATE_EQ describes; `None` if it is malformed.
     pub(crate) fn new(payload: &[u8]) -> Option<Self> {
         let (depth, vector, words) = (payload.u16(0), payload.u8(2), payload.u8(3));
         let wants_completions = payload.u32(12) & 1 == 1;
@@ -59,7 +59,7 @@ impl Eq {
         self.vector
     }
 
-    /// Writes an event; whether the driver is to be interrupted.
+    /// Writes an event. Returns whether the driver must be interrupted.
     fn post(&mut self, memory: &Memory, cq: u16) -> Result<bool, Fault> {
         let depth = u32::from(self.depth);
         let (slot, lap) = (self.produced % depth, self.produced / depth);
@@ -67,13 +67,13 @@ impl Eq {
         entry.put_u32(0, (lap + 1) & 1); // the phase; type 0 is a completion
         entry.put_u16(8, cq);
         memory.publish_word(self.base.wrapping_add(u64::from(slot) * EQ_ENTRY), &entry, 0)?;
-        // Of the laps it only matters whether they are even.
+        // Only the parity of the round matters.
         self.produced = (self.produced + 1) % (2 * depth);
         self.has_waiting = !self.is_armed;
         Ok(std::mem::take(&mut self.is_armed))
     }
 
-    /// Arms it; whether the driver is to be interrupted at once.
+    /// Arms the queue. Returns whether the driver must be interrupted immediately.
     fn arm(&mut self) -> bool {
         self.is_armed = !self.has_waiting;
         std::mem::take(&mut self.has_waiting)
@@ -89,7 +89,7 @@ impl Device {
         }
     }
 
-    /// Tells the driver of a completion.
+    /// Notifies the driver of a completion.
     pub(crate) fn completion_event(&mut self, eq: u16, cq: u16) {
         self.statistics.completion_events += 1;
         let Some(eq) = self.eqs.get_mut(eq.into()) else { return };
@@ -103,7 +103,7 @@ impl Device {
         }
     }
 
-    /// Tells the driver of something; whether it wants that and there was room.
+    /// Notifies the driver of an event. Returns whether the driver has enabled it and there was room.
     pub(crate) fn asynchronous_event(&mut self, group: u16, syndrome: u16) -> bool {
         let caps = self.registers.aenq_caps;
         let (depth, vector) = (caps as u16, caps >> 24);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!([eq.post(&memory, 7), eq.post(&memory, 8)], [Ok(true), Ok(false)]);
         assert!(eq.arm());
         assert!(!eq.arm());
-        // The third is in the first place again, with the other phase.
+        // The third event is at the first place again, with the other phase.
         assert_eq!(eq.post(&memory, 9), Ok(true));
         let mut ring = [0; 32];
         memory.read(0x1000, &mut ring).unwrap();

@@ -1,9 +1,9 @@
-//! What the device can do and how much of it there is, all of which can be set from outside.
+//! The capabilities and limits of the device, all of which can be set from outside.
 
-/// Defines the limits with their defaults, and how they are set by name.
+/// Defines the limits with their defaults, and their setting by name.
 macro_rules! limits {
     ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
-        /// What the device says of itself. The names are those of the kernel's `efa_admin_cmds_defs.h` (7.3).
+        /// The values that the device reports. The names are those of the kernel's `efa_admin_cmds_defs.h` (7.3).
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub(crate) struct Limits {
             $($(#[$doc])* pub(crate) $name: $type,)*
@@ -16,10 +16,10 @@ macro_rules! limits {
         }
 
         impl Limits {
-            /// Sets one, as in `max_qp=4`.
+            /// Sets a limit, as in `max_qp=4`.
             ///
             /// # Errors
-            /// The reason why not.
+            /// The reason of a refusal.
             pub(crate) fn set_by_text(&mut self, setting: &str) -> Result<(), String> {
                 let (name, value) = setting.split_once('=').ok_or_else(|| format!("{setting}: NAME=VALUE is wanted"))?;
                 let number = vpci::control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
@@ -53,7 +53,7 @@ pub(crate) mod caps {
 }
 
 limits! {
-    /// A bit for each feature that can be asked for.
+    /// A bit for each feature that can be queried.
     supported_features: u64 = 0x2fe,
     /// A bit for each size of pages.
     page_size_cap: u64 = 0x4021_1000,
@@ -82,7 +82,7 @@ limits! {
     max_eq_depth: u32 = 1024,
     /// Event counters; a completion counter takes two.
     max_event_counters: u32 = 128,
-    /// The greatest value of an event counter, behind which comes 0.
+    /// The maximum value of an event counter, after which comes 0.
     max_counter_value: u64 = (1 << 48) - 1,
     /// The bits of events that can be counted.
     counter_events: u32 = 0x3ff,

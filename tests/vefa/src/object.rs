@@ -6,7 +6,7 @@ use crate::admin::Status;
 use crate::device::{Device, PAGE};
 use crate::fabric::Gid;
 
-/// What a doorbell is of.
+/// The queue to which a doorbell belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doorbell {
     /// The handle of a queue pair.
@@ -31,7 +31,7 @@ impl Uar {
     }
 }
 
-/// An address that a domain can send to, with how often it was asked for.
+/// An address to which a domain can send, and how often it was requested.
 #[derive(Debug)]
 pub(crate) struct Address {
     pub(crate) pd: u16,
@@ -53,7 +53,7 @@ impl Device {
         self.uars.values_mut().for_each(|uar| uar.doorbells.retain(|_, doorbell| !is_of(*doorbell)));
     }
 
-    /// A doorbell is rung.
+    /// A doorbell was rung.
     pub(crate) fn ring(&mut self, offset: u64, value: u32) {
         let page = self.uars.get((offset / PAGE).try_into().unwrap_or(u32::MAX));
         match page.and_then(|page| page.doorbells.get(&((offset % PAGE) as u16))).copied() {
@@ -64,7 +64,7 @@ impl Device {
         }
     }
 
-    /// The address of a peer in a domain, as completions name it.
+    /// The number of a peer's address in a domain, as in completions.
     pub(crate) fn address_of(&self, pd: u16, gid: Gid) -> Option<u16> {
         self.addresses
             .iter()

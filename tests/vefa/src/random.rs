@@ -1,4 +1,4 @@
-//! Chance that is the same each time that the seed is the same.
+//! Random numbers that are the same for the same seed.
 
 /// SplitMix64, by Steele, Lea and Flood (2014).
 #[derive(Clone, Debug)]
@@ -9,7 +9,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A number below `end`, or 0 if that is none.
+    /// A number below `end`; 0 if there is none.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

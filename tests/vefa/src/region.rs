@@ -1,4 +1,4 @@
-//! Memory regions: which of the guest's memory an address in one of them is.
+//! Memory regions: translation of their addresses to the guest's memory.
 
 use vpci::{Fault, Memory};
 
@@ -14,15 +14,15 @@ pub(crate) mod access {
     pub(crate) const REMOTE_READ: u8 = 1 << 2;
 }
 
-/// Pages whose addresses are in the command itself.
+/// Number of pages whose addresses are in the command itself.
 const INLINE_PAGES: u64 = 4;
-/// A list that is not in one piece: its pieces, how many of them a chunk names, and where in a chunk the next one is named (`EFA_CHUNK_PAYLOAD_SIZE`,
-/// `EFA_PTRS_PER_CHUNK` and `pbl_chunk_list_create` in the kernel's `efa_verbs.c`, 6.1).
+/// A list that is not contiguous: the size of its parts, the number of parts that a chunk names, and the place in a chunk of the next
+/// chunk's address (`EFA_CHUNK_PAYLOAD_SIZE`, `EFA_PTRS_PER_CHUNK` and `pbl_chunk_list_create` in the kernel's `efa_verbs.c`, 6.1).
 const PIECE: u64 = 4096;
 const PIECES_IN_CHUNK: usize = 510;
 const NEXT_CHUNK: u64 = PIECES_IN_CHUNK as u64 * 8;
 
-/// What a remote key has that a local one has not: a use of one in the place of the other is found out.
+/// A bit that only remote keys have, so that the use of one in place of a local key is detected.
 const REMOTE: u32 = 0x4000_0000;
 const REMOTE_MIX: u32 = 0x2a5;
 
@@ -46,7 +46,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// As REG_MR says.
+    /// The region that REG_MR describes.
     fn new(command: &Command, limits: &Limits, memory: &Memory) -> Result<Self, Status> {
         let payload = &command.payload[..];
         let (length, flags, permissions, iova) =
@@ -54,7 +54,7 @@ impl Region {
         let page_shift = flags & 0x1f;
         let page = 1_u64 << page_shift;
         if flags & 0x80 != 0 {
-            // All of memory by its physical addresses: that is the kernel's own use.
+            // All memory by physical addresses, which only the kernel itself uses.
             return Err(Status::Unsupported);
         }
         if length == 0
@@ -70,7 +70,7 @@ impl Region {
         if permissions & !allowed != 0 {
             return Err(Status::Unsupported);
         }
-        // The driver leaves the number of pages at 0 (efa_com_register_mr, 6.1 to 7.3).
+        // The driver sets the number of pages to 0 (efa_com_register_mr, 6.1 to 7.3).
         let count = (iova % page + length).div_ceil(page);
         let said = u64::from(payload.u32(48));
         if count > limits.max_mr_pages.into() || said != 0 && said != count {
@@ -89,7 +89,7 @@ impl Region {
             .is_some_and(|end| end <= self.length)
     }
 
-    /// The pieces of a range in the guest's memory, as their addresses and lengths.
+    /// The addresses and lengths in the guest's memory for a range.
     fn pieces(&self, address: u64, len: usize) -> impl Iterator<Item = (u64, usize)> {
         let page = 1_u64 << self.page_shift;
         let mut at = (self.iova % page).wrapping_add(address.wrapping_sub(self.iova));
@@ -125,7 +125,7 @@ impl Region {
     }
 }
 
-/// The addresses of pages: in the command, in a list, or in a list whose pieces are named by a chain of lists.
+/// The addresses of pages: in the command, in a list, or in a list whose parts a chain of lists names.
 fn page_list(command: &Command, count: u64, memory: &Memory) -> Result<Vec<u64>, Status> {
     let payload = &command.payload[..];
     if !command.has_control() {
@@ -141,7 +141,7 @@ fn page_list(command: &Command, count: u64, memory: &Memory) -> Result<Vec<u64>,
         memory.read(first, &mut list)?;
     } else {
         let mut chunk = first;
-        // The lengths in chunks are not looked at: 6.1 gets that of a chunk wrong that is full and the last.
+        // The lengths in chunks are ignored: 6.1 writes a wrong one for a chunk that is full and the last.
         for pieces in list.chunks_mut(PIECES_IN_CHUNK * PIECE as usize) {
             for (i, piece) in pieces.chunks_mut(PIECE as usize).enumerate() {
                 let mut address = [0; 8];
@@ -149,7 +149,7 @@ fn page_list(command: &Command, count: u64, memory: &Memory) -> Result<Vec<u64>,
                 memory.read(u64::from_le_bytes(address), piece)?;
             }
             let mut next = [0; 12];
-            // Behind the last chunk there need not be anything.
+            // After the last chunk there need not be anything.
             if pieces.len() == PIECES_IN_CHUNK * PIECE as usize {
                 memory.read(chunk.wrapping_add(NEXT_CHUNK), &mut next)?;
             }
@@ -160,7 +160,7 @@ fn page_list(command: &Command, count: u64, memory: &Memory) -> Result<Vec<u64>,
 }
 
 impl Device {
-    /// Registers a region; its local key.
+    /// Registers a region, and returns its local key.
     pub(crate) fn register_region(&mut self, command: &Command) -> Result<u32, Status> {
         let region = Region::new(command, &self.limits, &self.memory)?;
         if !self.pds.has(region.pd.into()) {

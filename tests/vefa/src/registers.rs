@@ -1,7 +1,7 @@
-//! The registers: how the driver finds out about them, resets the device and tells it where its queues are.
+//! The registers: how the driver reads them, resets the device and sets the addresses of its queues.
 //!
-//! Offsets are those of the kernel's `drivers/infiniband/hw/efa/efa_regs_defs.h`. The driver reads no register: it writes the offset it wants to know
-//! of, and the device writes the value into the driver's memory (`efa_com_reg_read32` in `efa_com.c`, 6.1 to 7.3).
+//! Offsets are those of the kernel's `drivers/infiniband/hw/efa/efa_regs_defs.h`. The driver does not read a register directly: it writes
+//! the offset, and the device writes the value to the driver's memory (`efa_com_reg_read32` in `efa_com.c`, 6.1 to 7.3).
 
 use vpci::Fault;
 
@@ -30,11 +30,11 @@ pub(crate) const EQ_DOORBELL: u64 = 0x68;
 pub(crate) const READY: u32 = 1 << 0;
 pub(crate) const RESETTING: u32 = 1 << 3;
 
-/// A queue contiguous in memory, a second for a reset, 48 bits of addresses. The time for an admin command is left to the driver, 30 s: what it can be set
-/// to, 1.5 s, is too short for a guest under emulation, and a driver that runs out of it never uses the queue again.
+/// A contiguous queue, a second for a reset, 48 bits of addresses. The time for an admin command is the driver's default, 30 s: the
+/// maximum value here, 1.5 s, is too short for a guest in emulation, and after a timeout the driver never uses the queue again.
 const CAPABILITIES: u32 = 1 | 10 << 1 | 48 << 8;
 
-/// What the driver has written.
+/// The values that the driver has written.
 #[derive(Debug, Default)]
 pub(crate) struct Registers {
     answer: u64,
@@ -50,13 +50,13 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Why the driver has reset the device last.
+    /// The reason of the driver's last reset.
     pub(crate) fn reset_reason(&self) -> u32 {
         self.control >> 28
     }
 }
 
-/// Puts half of an address in its place.
+/// Sets one half of an address.
 fn set_half(address: &mut u64, is_high: bool, value: u32) {
     let shift = if is_high { 32 } else { 0 };
     *address = *address & !(0xffff_ffff << shift) | u64::from(value) << shift;
@@ -111,7 +111,7 @@ impl Device {
     fn write_control(&mut self, value: u32) {
         self.registers.control = value;
         if value & 1 == 1 {
-            // The address for answers is forgotten too: the driver sets it again (efa_com_dev_reset).
+            // The address for answers is reset too; the driver sets it again (efa_com_dev_reset).
             self.drop_objects();
             self.registers = Registers { control: value, is_resetting: true, ..Registers::default() };
             self.statistics.resets += 1;
@@ -120,7 +120,7 @@ impl Device {
         }
     }
 
-    /// Writes a register's value to where the driver waits for it: the request's number comes last.
+    /// Writes a register's value to the driver's memory. The number of the request is written last.
     fn answer_read(&mut self, request: u16, offset: u16) -> Result<(), Fault> {
         let mut answer = [0; 8];
         answer.put_u16(0, request);

@@ -1,4 +1,4 @@
-//! What has happened, for the driver's statistics and for the control line.
+//! Counts of events, for the driver's statistics and for the control line.
 
 /// Defines counters that can be listed by name.
 macro_rules! statistics {
@@ -21,9 +21,9 @@ statistics! {
     tx_packets,
     rx_bytes,
     rx_packets,
-    /// Nobody has taken them: datagrams, and messages for which there was no receive.
+    /// Dropped: datagrams, and messages without a receive.
     rx_drops,
-    /// Messages with another key than that of their queue pair.
+    /// Messages with a queue key that is not that of their queue pair.
     qkey_violations,
     send_bytes,
     send_requests,
@@ -38,19 +38,19 @@ statistics! {
     write_errors,
     write_receive_bytes,
     retries,
-    /// Requests that nobody has answered in time.
+    /// Requests without a response in time.
     timeouts,
     completions,
     completion_events,
     commands,
     resets,
-    /// Accesses to addresses that are not the guest's memory.
+    /// Accesses to addresses that are not memory of the guest.
     faults,
     complaints,
 }
 
 impl Statistics {
-    /// What the driver gets for a type of GET_STATS, in the order of the kernel's structures; none for a type that is unknown.
+    /// The values for a type of GET_STATS, in the order of the kernel's structures; `None` if the type is unknown.
     pub(crate) fn of_type(&self, kind: u8) -> Option<Vec<u64>> {
         Some(match kind {
             0 => vec![
@@ -64,7 +64,7 @@ impl Statistics {
             1 => vec![self.send_bytes, self.send_requests, self.receive_bytes, self.receive_requests],
             2 => vec![self.read_requests, self.read_bytes, self.read_errors, self.read_response_bytes],
             3 => vec![self.write_requests, self.write_bytes, self.write_errors, self.write_receive_bytes],
-            // Bytes and packets sent again, times that ran out, peers that do not answer, connections that are impaired.
+            // Retransmitted bytes and packets, timeouts, unresponsive peers, impaired connections.
             4 => vec![0, self.retries, self.timeouts, self.timeouts, 0],
             _ => return None,
         })

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Objects with numbers from a range. A number that becomes free is not given again before all others were, so that whoever
-/// goes on using it is found out.
+/// Objects with numbers from a range. A free number is assigned again only after all others, so that the use of a destroyed object is
+/// detected.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     entries: BTreeMap<u32, T>,
@@ -18,7 +18,7 @@ impl<T> Table<T> {
         Self { entries: BTreeMap::new(), first, count, next: 0 }
     }
 
-    /// Adds an object, if there are fewer than `most`; its number.
+    /// Adds an object if there are fewer than `most`, and returns its number.
     pub(crate) fn insert(&mut self, most: u32, value: T) -> Option<u32> {
         if self.entries.len() >= most.min(self.count) as usize {
             return None;

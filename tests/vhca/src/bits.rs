@@ -1,4 +1,4 @@
-//! Big-endian bit fields, as the device's structures are made of: bit 0 is the most significant bit of the first byte.
+//! Big-endian bit fields, of which the device's structures consist: bit 0 is the most significant bit of the first byte.
 
 use std::ops::Range;
 
@@ -14,12 +14,12 @@ impl Field {
         Self { offset, width }
     }
 
-    /// The same field in a structure that begins with `base`.
+    /// The same field in a structure that begins at `base`.
     pub(crate) const fn within(self, base: Field) -> Self {
         Self::new(base.offset + self.offset, self.width)
     }
 
-    /// The bytes of a field that consists of whole bytes; to the end of the structure for an array without a length.
+    /// The bytes of a field that consists of whole bytes; for an array without a length, up to the end of the structure.
     fn bytes(self, len: usize) -> Range<usize> {
         let start = (self.offset / 8).min(len);
         let end = if self.width == 0 { len } else { ((self.offset + self.width) / 8).min(len) };
@@ -27,13 +27,13 @@ impl Field {
     }
 }
 
-/// Reads fields. What lies outside reads as zero: commands may be shorter than their structure.
+/// Reads fields. A field beyond the end reads as zero: commands may be shorter than their structure.
 pub(crate) trait Bits {
     /// A field of up to 64 bits.
     fn wide(&self, field: Field) -> u64;
     /// A structure or an array inside.
     fn part(&self, field: Field) -> &[u8];
-    /// A structure that ends in an array: to the end of what there is.
+    /// A structure that ends with an array: up to the end of the bytes.
     fn rest(&self, field: Field) -> &[u8] {
         self.part(Field::new(field.offset, 0))
     }
@@ -47,11 +47,11 @@ pub(crate) trait Bits {
     }
 }
 
-/// Writes fields. What lies outside is not written.
+/// Writes fields. Nothing is written beyond the end.
 pub(crate) trait BitsMut {
     fn set(&mut self, field: Field, value: impl Into<u64>);
     fn part_mut(&mut self, field: Field) -> &mut [u8];
-    /// Copies bytes to where the field begins, as many as there is room for.
+    /// Copies bytes to the beginning of the field, as many as fit.
     fn put(&mut self, field: Field, bytes: &[u8]) {
         let to = self.part_mut(Field::new(field.offset, 0));
         let len = to.len().min(bytes.len());
@@ -59,7 +59,7 @@ pub(crate) trait BitsMut {
     }
 }
 
-/// For each byte a field is in: its index, the shift of the field's lowest bit in it, and the bits of it, as a mask.
+/// For each byte that contains a part of a field: its index, the shift of the field's lowest bit in it, and the mask of the bits.
 fn bytes_of(field: Field) -> impl Iterator<Item = (usize, u32, u8)> {
     let end = field.offset + field.width;
     (field.offset / 8..end.div_ceil(8)).map(move |index| {

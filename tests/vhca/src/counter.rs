@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a counter has counted.
+/// The values of a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counter {
     pub(crate) packets: u64,
@@ -27,7 +27,7 @@ impl Counters {
         }
     }
 
-    /// Counts one packet of so many bytes.
+    /// Counts one packet of `octets` bytes.
     pub(crate) fn count(&mut self, number: u32, octets: usize) {
         if let Some(counter) = self.counters.get_mut(&number) {
             counter.packets += 1;
@@ -35,7 +35,7 @@ impl Counters {
         }
     }
 
-    /// What a counter has, and zero from now on if it is to be cleared. None when there is no such counter.
+    /// The values of a counter, which is then cleared on request. `None` if the counter does not exist.
     pub(crate) fn read(&mut self, number: u32, clear: bool) -> Option<Counter> {
         let counter = self.counters.get_mut(&number)?;
         Some(if clear { std::mem::take(counter) } else { *counter })

@@ -1,4 +1,4 @@
-//! The device: its state, and how it tells the driver what happened.
+//! The device: its state, and how it notifies the driver.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -21,19 +21,19 @@ use crate::wire::Wire;
 use vpci::Memory;
 use vpci::pci::Interrupts;
 
-/// What became of packets.
+/// The results of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Statistics {
     pub(crate) received: u64,
-    /// No flow took it.
+    /// No flow matched it.
     pub(crate) unclaimed: u64,
     pub(crate) delivered: u64,
     /// The queue had no request for it, or was not ready.
     pub(crate) no_request: u64,
     pub(crate) sent: u64,
-    /// Frames of RoCE that something was wrong with.
+    /// RoCE frames with an error.
     pub(crate) refused: u64,
-    /// Accesses to addresses that are not the guest's memory.
+    /// Accesses to addresses that are not memory of the guest.
     pub(crate) faults: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     pub(crate) memory: Memory,
     pub(crate) interrupts: Interrupts,
     pub(crate) commands: CommandRing,
-    /// Takes the bits of rung commands to the thread that carries them out.
+    /// Passes the bits of rung commands to the thread that executes them.
     pub(crate) rung: Option<Sender<u32>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) objects: Objects,
@@ -51,11 +51,11 @@ pub(crate) struct Device {
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) sqs: BTreeMap<u32, Sq>,
     pub(crate) rqs: BTreeMap<u32, Rq>,
-    /// Requests shared by receive queues, and the contexts they were made with.
+    /// Requests that receive queues share, and the contexts with which they were created.
     pub(crate) pools: BTreeMap<u32, ReceiveRing>,
     pub(crate) tirs: BTreeMap<u32, Tir>,
     pub(crate) rqts: BTreeMap<u32, Rqt>,
-    /// Contexts of objects that are only remembered.
+    /// Contexts of objects that are only stored.
     pub(crate) contexts: BTreeMap<crate::object::Handle, Vec<u8>>,
     pub(crate) transport: Transport,
     pub(crate) port: Port,
@@ -74,7 +74,7 @@ pub(crate) struct Device {
     pub(crate) port_is_up: bool,
     pub(crate) health: u32,
     pub(crate) started: Instant,
-    /// The first half of a doorbell that is written in two, with its offset.
+    /// The first half of a doorbell that is written in two halves, with its offset.
     pub(crate) half_doorbell: Option<(u64, u32)>,
 }
 
@@ -116,13 +116,13 @@ impl Device {
         }
     }
 
-    /// The number of the port in the world, made of its hardware address.
+    /// The GUID of the port, derived from its hardware address.
     pub(crate) fn guid(&self) -> u64 {
         let [a, b, c, d, e, f] = self.mac;
         u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// Forgets every object, as when the driver goes away. What the control line has set stays, and what the port has counted.
+    /// Removes every object, as when the driver is unloaded. The settings of the control line stay, and so do the counters of the port.
     pub(crate) fn drop_objects(&mut self) {
         self.objects.clear();
         self.eqs.clear();
@@ -150,7 +150,7 @@ impl Device {
         self.half_doorbell = None;
     }
 
-    /// Whether anybody is told by an event when a command is done.
+    /// Whether a queue gets events when commands are done.
     pub(crate) fn command_events(&self) -> bool {
         self.eqs.values().any(|eq| eq.gets(event::COMMAND))
     }
@@ -159,7 +159,7 @@ impl Device {
         self.event(event::COMMAND, 0, &(1_u32 << slot).to_be_bytes());
     }
 
-    /// Tells every queue that gets events of a kind.
+    /// Sends an event to every queue that gets events of this kind.
     pub(crate) fn event(&mut self, kind: u8, subkind: u8, data: &[u8]) {
         let numbers: Vec<_> =
             self.eqs.iter().filter(|(_, eq)| eq.gets(kind)).map(|(number, _)| *number).collect();
@@ -174,7 +174,7 @@ impl Device {
         }
     }
 
-    /// Sets the port's state, and tells the driver.
+    /// Sets the port's state, and notifies the driver.
     pub(crate) fn set_port(&mut self, up: bool) {
         if std::mem::replace(&mut self.port_is_up, up) != up {
             self.port_counts.link.downed += u64::from(!up);

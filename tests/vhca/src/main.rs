@@ -1,7 +1,7 @@
-//! A virtual ConnectX: a PCI device over vfio-user that the kernel's unmodified mlx5 drivers take for real.
+//! A virtual ConnectX: a PCI device over vfio-user, which the kernel's unmodified mlx5 drivers use like a real one.
 //!
-//! It exists so that `uverbs`, and libibverbs beside it, can be tested on the drivers' own code without hardware. See
-//! README.md for what it does and what it does not prove.
+//! It allows `uverbs`, and libibverbs for comparison, to be tested with the drivers' own code and without hardware. README.md says what
+//! it does, and what it does not prove.
 
 mod bits;
 mod command;
@@ -99,7 +99,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let timed = Arc::clone(&device);
     thread::spawn(move || transport::keep_time(&timed));
 
-    // One machine; it ends with it.
+    // It serves one machine, and ends with it.
     let served = vpci::serve(&arguments.socket, Arc::clone(&device), arguments.pci_id, &server::LAYOUT);
     if let Some(path) = arguments.trace {
         let lines: String = vpci::lock(&device).trace.lines().map(|line| format!("{line}\n")).collect();

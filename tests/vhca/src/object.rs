@@ -1,14 +1,14 @@
-//! Which objects there are, and which need which: an object in use is not destroyed, one that is not there not used.
+//! The existing objects and their dependencies: an object in use cannot be destroyed, and one that does not exist cannot be used.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 
 use crate::command::Status;
 
-/// The end of the numbers of counter sets, as queues name them in 8 bits. There is no set 0.
+/// The end of the numbers of counter sets, which have 8 bits in queues. There is no set 0.
 pub(crate) const COUNTER_SETS: u64 = 1 << 8;
 
-/// The kinds of objects that commands make.
+/// The kinds of objects that commands create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Pd,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Kinds that share their numbers: a doorbell names a send queue or a queue pair, a queue pair any shared queue.
+    /// Kinds that share their numbers: a doorbell names a send queue or a queue pair, and a queue pair names a shared queue of any kind.
     fn space(self) -> Self {
         match self {
             Self::Sq | Self::Rq => Self::Qp,
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The first number given out. Doorbell pages begin behind the initialisation segment and the interrupt table.
+    /// The first number. Doorbell pages begin after the initialisation segment and the interrupt table.
     fn first(self) -> u64 {
         match self.space() {
             Self::Uar => 0x10,
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// The end of the numbers, above all that are given out.
+    /// The end of the numbers, above all that are assigned.
     fn end(self) -> u64 {
         match self.space() {
             Self::Eq => 1 << 7,
@@ -83,34 +83,34 @@ impl Display for Handle {
 struct Entry {
     uses: Vec<Handle>,
     users: usize,
-    /// Of the first of a range: how many more there are.
+    /// For the first of a range: the number of further ones.
     more: u64,
-    /// The user context that it was made in; zero for the driver's own.
+    /// The user context in which it was created; zero for the driver's own.
     owner: u16,
 }
 
-/// The context that the driver names for what all contexts may use (`MLX5_SHARED_RESOURCE_UID`): as good as none here.
+/// The context number for objects that all contexts may use (`MLX5_SHARED_RESOURCE_UID`), which is treated as no context here.
 const SHARED: u16 = 0xffff;
 
-/// All objects, with what they use.
+/// All objects, and the objects that they use.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     live: BTreeMap<Handle, Entry>,
-    /// Below these, all numbers are taken, of each kind that has numbers of its own.
+    /// For each kind with its own numbers: all numbers below this are taken.
     lowest: BTreeMap<Kind, u64>,
-    /// Fewer objects of a kind than there are numbers.
+    /// Maximum number of objects of a kind, if it is lower than the number of numbers.
     limits: BTreeMap<Kind, usize>,
-    /// The user context of the command that is being carried out; zero for the driver.
+    /// The user context of the command that is being executed; zero for the driver.
     user: u16,
 }
 
 impl Objects {
-    /// Says in whose name everything is done from now on: in that of a user context, or, if it is zero, of the driver.
+    /// Sets the user context in whose name everything is done from now on; zero is the driver.
     ///
-    /// A context may use what it or the driver has made, and destroy what it has made; the driver may do anything.
+    /// A context may use what it or the driver has created, and destroy what it has created. The driver may do anything.
     ///
     /// # Errors
-    /// `BadResource` when there is no such context.
+    /// `BadResource` if the context does not exist.
     pub(crate) fn act_for(&mut self, user: u16) -> Result<(), Status> {
         self.user = 0;
         if user != 0 && user != SHARED {
@@ -120,20 +120,20 @@ impl Objects {
         Ok(())
     }
 
-    /// Whether a user context has made objects that are still there.
+    /// Whether a user context has created objects that still exist.
     pub(crate) fn is_owner(&self, user: u16) -> bool {
         self.live.values().any(|entry| entry.owner == user)
     }
 
-    /// Makes an object that uses others, and gives it the lowest free number.
+    /// Creates an object that uses others, with the lowest free number.
     ///
     /// # Errors
-    /// `BadResource` when one of them is not there, `Limit` when there are no more.
+    /// `BadResource` if one of them does not exist, `Limit` if there are no more numbers.
     pub(crate) fn create(&mut self, kind: Kind, uses: Vec<Handle>) -> Result<u32, Status> {
         self.create_range(kind, 1, uses)
     }
 
-    /// As [`create`](Self::create), with `count` numbers in a row, the first a multiple of `count`.
+    /// As [`create`](Self::create), with `count` consecutive numbers, the first of which is a multiple of `count`.
     pub(crate) fn create_range(&mut self, kind: Kind, count: u64, uses: Vec<Handle>) -> Result<u32, Status> {
         let too_many = |most: &usize| self.count(kind).saturating_add(count as usize) > *most;
         if self.limits.get(&kind).is_some_and(too_many) {
@@ -170,10 +170,10 @@ impl Objects {
         None
     }
 
-    /// Makes an object whose number the command says.
+    /// Creates an object whose number the command contains.
     ///
     /// # Errors
-    /// `BadResourceState` when it is there already, `BadResource` when something it uses is not.
+    /// `BadResourceState` if it already exists, `BadResource` if something that it uses does not.
     pub(crate) fn create_at(&mut self, handle: Handle, uses: Vec<Handle>) -> Result<(), Status> {
         if self.live.contains_key(&handle) {
             return Err(Status::BadResourceState);
@@ -186,7 +186,7 @@ impl Objects {
     /// Destroys an object.
     ///
     /// # Errors
-    /// `BadResource` when it is not there, `BadResourceState` while others use it.
+    /// `BadResource` if it does not exist, `BadResourceState` while others use it.
     pub(crate) fn destroy(&mut self, handle: Handle) -> Result<(), Status> {
         let entry = self.live.get(&handle).ok_or(Status::BadResource)?;
         if self.user != 0 && entry.owner != self.user {
@@ -201,7 +201,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Destroys an object with all that were made with it, and says how many these are.
+    /// Destroys an object with all that were created with it, and returns their number.
     ///
     /// # Errors
     /// As [`destroy`](Self::destroy), with none destroyed.
@@ -216,7 +216,7 @@ impl Objects {
         Ok(more + 1)
     }
 
-    /// Forgets all objects.
+    /// Removes all objects.
     pub(crate) fn clear(&mut self) {
         self.live.clear();
         self.lowest.clear();
@@ -226,7 +226,7 @@ impl Objects {
     /// Changes what an object uses.
     ///
     /// # Errors
-    /// `BadResource` when it, or one of what it shall use, is not there; nothing changes then.
+    /// `BadResource` if it, or one of the new objects, does not exist; nothing changes then.
     pub(crate) fn rebind(&mut self, handle: Handle, uses: Vec<Handle>) -> Result<(), Status> {
         self.expect(handle)?;
         self.take(&uses)?;
@@ -236,10 +236,10 @@ impl Objects {
         Ok(())
     }
 
-    /// Has an object use another one of a kind, or none.
+    /// Makes an object use another one of a kind, or none.
     ///
     /// # Errors
-    /// `BadResource` when one of both is not there; nothing changes then.
+    /// `BadResource` if one of the two does not exist; nothing changes then.
     pub(crate) fn exchange(
         &mut self,
         handle: Handle,
@@ -257,23 +257,23 @@ impl Objects {
     }
 
     /// # Errors
-    /// `BadResource` when there is no such object, or another user context has made it.
+    /// `BadResource` if the object does not exist, or if another user context has created it.
     pub(crate) fn expect(&self, handle: Handle) -> Result<(), Status> {
         let may = |entry: &&Entry| self.user == 0 || entry.owner == 0 || entry.owner == self.user;
         self.live.get(&handle).filter(may).map(drop).ok_or(Status::BadResource)
     }
 
-    /// How many objects of a kind there are.
+    /// Number of objects of a kind.
     pub(crate) fn count(&self, kind: Kind) -> usize {
         self.live.range(Handle(kind, 0)..=Handle(kind, u64::MAX)).count()
     }
 
-    /// Allows only so many objects of a kind from now on.
+    /// Sets the maximum number of objects of a kind.
     pub(crate) fn limit(&mut self, kind: Kind, most: usize) {
         self.limits.insert(kind, most);
     }
 
-    /// Every object, with what uses it and what it uses.
+    /// Every object, with the number of its users and the objects that it uses.
     pub(crate) fn list(&self) -> impl Iterator<Item = (Handle, usize, &[Handle])> {
         self.live.iter().map(|(handle, entry)| (*handle, entry.users, &entry.uses[..]))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What the port is connected by.
+/// The link layer of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LinkLayer {
     #[default]
@@ -28,12 +28,12 @@ pub(crate) struct Port {
     pub(crate) lid: u16,
     /// Global addresses by their index.
     pub(crate) gids: BTreeMap<u16, Gid>,
-    /// The driver wants RoCE.
+    /// The driver has enabled RoCE.
     pub(crate) roce_enabled: bool,
 }
 
 impl Port {
-    /// A port of InfiniBand has one address, made of its number in the world.
+    /// An InfiniBand port has one address, derived from its GUID.
     pub(crate) fn new(link: LinkLayer, lid: u16, guid: u64) -> Self {
         let mut gids = BTreeMap::new();
         if link == LinkLayer::InfiniBand {
@@ -44,7 +44,7 @@ impl Port {
         Self { link, lid, gids, roce_enabled: false }
     }
 
-    /// The driver goes away, and with it the addresses that it gave the port. Those of InfiniBand are the port's own.
+    /// The driver is unloaded, and the addresses that it gave the port are removed. Those of InfiniBand belong to the port.
     pub(crate) fn reset(&mut self) {
         self.roce_enabled = false;
         if self.link != LinkLayer::InfiniBand {

@@ -1,8 +1,8 @@
-//! What the port counts: packets of its function, by protocol, and frames on its wire.
+//! The counters of the port: packets of its function, by protocol, and frames on its wire.
 
 use crate::counter::Counter;
 
-/// To whom a packet goes.
+/// The kind of destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cast {
     Unicast,
@@ -11,7 +11,7 @@ pub(crate) enum Cast {
 }
 
 impl Cast {
-    /// By the address that a frame of Ethernet begins with.
+    /// By the address at the beginning of an Ethernet frame.
     pub(crate) fn of_frame(frame: &[u8]) -> Self {
         match frame.first_chunk::<6>() {
             Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => Self::Broadcast,
@@ -57,32 +57,33 @@ pub(crate) struct Traffic {
     pub(crate) sent: Casts,
 }
 
-/// What has come to the function and left it, also from and to itself.
+/// Packets that arrived at the function and left it, including those from and to itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FunctionCounts {
-    /// Packets of queue pairs, on InfiniBand and on Ethernet. Their octets are those of a frame on the wire without its last sum.
+    /// Packets of queue pairs, on InfiniBand and on Ethernet. Their octets are those of a frame on the wire without its frame check
+    /// sequence.
     pub(crate) rdma: Traffic,
-    /// Frames of Ethernet that are none of those, without the frame check sequence.
+    /// Other Ethernet frames, without the frame check sequence.
     pub(crate) ethernet: Traffic,
 }
 
-/// Frames on the wire, whatever is in them, and what is wrong with the wire.
+/// Frames on the wire, whatever they contain, and errors of the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinkCounts {
     pub(crate) frames: Traffic,
-    /// Frames for a queue pair that something is wrong with, and those whose sum (ICRC) is.
+    /// Frames for a queue pair with an error, and those with a wrong checksum (ICRC).
     pub(crate) refused: u64,
     pub(crate) wrong_sums: u64,
     /// How often the port went down.
     pub(crate) downed: u64,
 }
 
-/// All that the port counts.
+/// All counters of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortCounts {
     pub(crate) function: FunctionCounts,
     pub(crate) link: LinkCounts,
-    /// Packets of RoCE that came with a mark of congestion.
+    /// RoCE packets that arrived with a congestion mark.
     pub(crate) marked: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Counters of queues, in sets: what has come to the queues of a set, and what went wrong in them.
+//! Queue counters, in sets: packets that arrived at the queues of a set, and errors in them.
 //!
-//! What each stands for is said by NVIDIA's "Understanding mlx5 Linux Counters and Status Parameters"; where that leaves a choice, the
-//! README says what this device does.
+//! NVIDIA's "Understanding mlx5 Linux Counters and Status Parameters" describes the meaning of each. Where it leaves a choice, the README
+//! says what this device does.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::bits::{BitsMut, Field};
 use crate::ifc::counter::query_q_counter_out as out;
 use crate::queue::Syndrome;
 
-/// `req_rnr_retries_exceeded`, of which the header of 6.1 has only the place; that of 7.3 names it.
+/// `req_rnr_retries_exceeded`, which is a reserved place in the header of 6.1; that of 7.3 names it.
 const RNR_RETRIES_EXCEEDED: Field = Field::new(0x380, 32);
 
-/// Names everything that is counted, with the field it is shown in.
+/// Names all counted events, with the field of each.
 macro_rules! events {
     ($($(#[$what:meta])* $name:ident: $field:expr,)*) => {
-        /// Something that a queue counts.
+        /// An event that a queue counts.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum QueueEvent {
             $($(#[$what])* $name,)*
@@ -26,23 +26,23 @@ macro_rules! events {
 }
 
 events! {
-    // What comes to a responder.
+    // Packets that arrive at a responder.
     Write: out::rx_write_requests,
     Read: out::rx_read_requests,
     Atomic: out::rx_atomic_requests,
     /// There was no receive request.
     OutOfBuffer: out::out_of_buffer,
-    /// A packet that others should have come before.
+    /// A packet arrived before one that should have come earlier.
     OutOfSequence: out::out_of_sequence,
-    /// A packet that has come before.
+    /// A packet that had already arrived.
     Duplicate: out::duplicate_request,
-    // What comes back to a requester, or does not.
+    // Responses that arrive at a requester, or are missing.
     NotReady: out::rnr_nak_retry_err,
     SequenceNak: out::packet_seq_err,
-    /// An answer shows that one before it is lost.
+    /// A response shows that an earlier one was lost.
     ImpliedNak: out::implied_nak_seq_err,
     AckTimeout: out::local_ack_timeout_err,
-    // How requests and receives end.
+    // The results of requests and receives.
     RequesterError: out::req_cqe_error,
     RequesterFlushed: out::req_cqe_flush_error,
     RequesterLength: out::req_local_length_error,
@@ -60,12 +60,12 @@ events! {
     ResponderLength: out::resp_local_length_error,
     ResponderOperation: out::resp_local_qp_error,
     ResponderProtection: out::resp_local_protection,
-    // What a responder refuses.
+    // Requests that a responder refuses.
     ResponderInvalidRequest: out::resp_remote_invalid_request,
     ResponderAccess: out::resp_remote_access_errors,
 }
 
-/// How often each has happened: 32 bits wide, as in the device, and wrapping as there.
+/// The number of each event: 32 bits, with overflow, as in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueCounts([u32; FIELDS.len()]);
 
@@ -81,7 +81,7 @@ impl QueueCounts {
         *count = count.wrapping_add(1);
     }
 
-    /// A request to send ends like this.
+    /// Counts a send request that ended with this syndrome.
     pub(crate) fn count_requester(&mut self, syndrome: Syndrome) {
         self.count(QueueEvent::RequesterError);
         self.count(match syndrome {
@@ -99,7 +99,7 @@ impl QueueCounts {
         });
     }
 
-    /// A receive request ends like this.
+    /// Counts a receive request that ended with this syndrome.
     pub(crate) fn count_responder(&mut self, syndrome: Syndrome) {
         self.count(QueueEvent::ResponderError);
         match syndrome {
@@ -107,18 +107,18 @@ impl QueueCounts {
             Syndrome::Length => self.count(QueueEvent::ResponderLength),
             Syndrome::Operation => self.count(QueueEvent::ResponderOperation),
             Syndrome::Protection => self.count(QueueEvent::ResponderProtection),
-            // None of those of requests.
+            // The others occur only for send requests.
             _ => {}
         }
     }
 
-    /// Writes them where an answer has them.
+    /// Writes them to their places in an answer.
     pub(crate) fn show(&self, output: &mut [u8]) {
         FIELDS.iter().zip(self.0).for_each(|(field, count)| output.set(*field, count));
     }
 }
 
-/// All sets, by their numbers. There is no set 0: a queue that names it is in none.
+/// All sets, by their numbers. There is no set 0: a queue with this number belongs to no set.
 #[derive(Debug, Default)]
 pub(crate) struct CounterSets {
     sets: BTreeMap<u32, QueueCounts>,
@@ -134,7 +134,7 @@ impl CounterSets {
         self.sets.remove(&number);
     }
 
-    /// Adds what has happened in a queue of a set.
+    /// Adds the events of a queue of a set.
     pub(crate) fn add(&mut self, number: u32, counts: &QueueCounts) {
         if let Some(set) = self.sets.get_mut(&number) {
             set.0.iter_mut().zip(counts.0).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
@@ -147,7 +147,7 @@ impl CounterSets {
         }
     }
 
-    /// What a set has, and zero from now on if it is to be cleared. None when there is no such set.
+    /// The counts of a set, which is then cleared on request. `None` if the set does not exist.
     pub(crate) fn read(&mut self, number: u32, clear: bool) -> Option<QueueCounts> {
         let set = self.sets.get_mut(&number)?;
         Some(if clear { std::mem::take(set) } else { *set })

@@ -1,4 +1,4 @@
-//! The BAR: the initialisation segment, and behind it the pages of doorbells.
+//! The BAR: the initialisation segment, followed by the pages of doorbells.
 
 use crate::command::{LOG_COMMANDS, LOG_STRIDE};
 use crate::device::Device;
@@ -18,14 +18,14 @@ const TIMER_HIGH: u64 = 0x1000;
 const TIMER_LOW: u64 = 0x1004;
 const HEALTH_COUNTER: u64 = 0x1010;
 
-/// Where doorbell pages begin: their numbers are those of UARs.
+/// The first doorbell page. The numbers of pages are those of UARs.
 const FIRST_UAR: u64 = 0x10_000;
 const PAGE: u64 = 0x1000;
 /// Offsets in a doorbell page.
 const ARM_CQ: u64 = 0x20;
 const ARM_EQ: u64 = 0x40;
 const FIRST_SEND: u64 = 0x800;
-/// Send doorbells are this far apart; what lies between belongs to a work request that is written with its doorbell.
+/// Distance between send doorbells. The bytes between belong to a work request that is written together with its doorbell.
 const SEND_STEP: u64 = 0x100;
 
 impl Device {
@@ -33,7 +33,7 @@ impl Device {
     pub(crate) fn read_registers(&mut self, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             let at = offset.wrapping_add(i as u64);
-            // A counter that moves while it is read in parts would be read wrongly; drivers read whole words.
+            // A counter that changes between partial reads would be read incorrectly; drivers read whole words.
             let word = self.register(at & !3);
             *byte = word.to_be_bytes()[(at & 3) as usize];
         }
@@ -57,7 +57,7 @@ impl Device {
         }
     }
 
-    /// Writes registers and rings doorbells. Answers the bits of commands that are to be carried out.
+    /// Writes registers and rings doorbells. Returns the bits of commands that are to be executed.
     pub(crate) fn write_registers(&mut self, offset: u64, data: &[u8]) -> Option<u32> {
         let (words, _) = data.as_chunks::<4>();
         let mut rung = None;
@@ -87,7 +87,7 @@ impl Device {
         }
     }
 
-    /// One word of a doorbell: those of two words come as one write of eight bytes, or as two of four.
+    /// One word of a doorbell: doorbells of two words arrive as one write of eight bytes, or as two of four.
     fn doorbell(&mut self, at: u64, word: u32) {
         let before =
             self.half_doorbell.take().filter(|(first, _)| first.wrapping_add(4) == at).map(|(_, word)| word);
@@ -98,7 +98,7 @@ impl Device {
                     self.arm(word & 0xff_ffff, first);
                 }
             }
-            // Consumed events, with and without arming. Interrupts come with every event, so there is nothing to keep.
+            // Consumed events, with and without arming. Every event makes an interrupt, so there is nothing to store.
             ARM_EQ => {}
             inside if inside >= FIRST_SEND && inside % SEND_STEP == 0 => {
                 self.half_doorbell = Some((at, word))

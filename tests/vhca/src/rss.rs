@@ -1,4 +1,4 @@
-//! Spreading packets over receive queues by a hash of their headers.
+//! Spreads packets over receive queues by a hash of their headers.
 
 use crate::bits::Bits;
 use crate::command::Status;
@@ -15,7 +15,7 @@ const DESTINATION_IP: u32 = 1 << 1;
 const SOURCE_PORT: u32 = 1 << 2;
 const DESTINATION_PORT: u32 = 1 << 3;
 
-/// Where a receiver sends its packets.
+/// The destination of a receiver's packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Queue(u32),
@@ -31,7 +31,7 @@ pub(crate) struct Hash {
     inner: u32,
 }
 
-/// A transport interface receive: what flows forward to.
+/// A transport interface receive (TIR): a destination of flows.
 #[derive(Debug)]
 pub(crate) struct Tir {
     pub(crate) context: Vec<u8>,
@@ -39,10 +39,10 @@ pub(crate) struct Tir {
 }
 
 impl Tir {
-    /// A receiver as CREATE_TIR describes it.
+    /// The receiver that CREATE_TIR describes.
     ///
     /// # Errors
-    /// `BadParameter` for a kind or a hash that is not there.
+    /// `BadParameter` for a kind or a hash that does not exist.
     pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
         let target = match context.num(tirc::disp_type) {
             0 => Target::Queue(context.num(tirc::inline_rqn)),
@@ -67,7 +67,7 @@ impl Hash {
         })
     }
 
-    /// The hash of a packet: of its inner headers if fields of these are selected, else of its outer ones.
+    /// The hash of a packet: of its inner headers if fields of these are selected, otherwise of its outer ones.
     pub(crate) fn of(&self, headers: &Headers) -> u32 {
         let fields = |selector: u32| selector.to_be_bytes()[..].num(rx_hash_field_select::selected_fields);
         let (layer, fields) = match &headers.inner {
@@ -83,7 +83,7 @@ impl Hash {
     }
 }
 
-/// The selected fields of a packet, one behind the other; those it does not have are left out.
+/// The selected fields of a packet, in their order; absent fields are left out.
 fn input(layer: &Layer, fields: u32) -> Vec<u8> {
     let mut input = Vec::new();
     if let Some(network) = &layer.network {
@@ -103,7 +103,7 @@ fn input(layer: &Layer, fields: u32) -> Vec<u8> {
     input
 }
 
-/// The Toeplitz hash: for each bit of the input that is set, the 32 bits of the key from there on.
+/// The Toeplitz hash: for each bit of the input that is set, the 32 bits of the key from that position on.
 fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| bytes.get(at / 8).is_some_and(|byte| byte << (at % 8) & 0x80 != 0);
     let mut window = key.first_chunk().map_or(0, |first| u32::from_be_bytes(*first));
@@ -124,10 +124,10 @@ pub(crate) struct Rqt {
 }
 
 impl Rqt {
-    /// A table as CREATE_RQT describes it.
+    /// The table that CREATE_RQT describes.
     ///
     /// # Errors
-    /// `BadParameter` for a size that is no power of two or above the largest, `BadInputLength` for a short list.
+    /// `BadParameter` for a size that is not a power of two or is too large, `BadInputLength` for a short list.
     pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
         let size = context.num(rqtc::rqt_actual_size) as usize;
         let most = (context.num(rqtc::rqt_max_size) as usize).max(size);
@@ -139,7 +139,7 @@ impl Rqt {
         Ok(Self { queues: list.iter().map(|entry| entry[..].num(rq_num::rq_num)).collect() })
     }
 
-    /// The queue for a hash: its low bits.
+    /// The queue for a hash, selected by its low bits.
     pub(crate) fn queue(&self, hash: u32) -> Option<u32> {
         self.queues.get(hash as usize % self.queues.len().max(1)).copied()
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::packet::{Address, Transport};
 
-    /// The key and the values of "Verifying the RSS Hash Calculation", which every device with RSS is tested by.
+    /// The key and the values of "Verifying the RSS Hash Calculation", with which every device with RSS is tested.
     const KEY: [u8; 40] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,

@@ -1,4 +1,4 @@
-//! The device as the bus reaches it.
+//! The device on the bus.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use vpci::pci::{Bar, Interrupts, Layout};
 
 use crate::device::Device;
 
-/// The device, shared by the threads that serve QEMU, carry out commands and obey the control line.
+/// The device, shared by the threads that serve QEMU, execute commands and handle the control line.
 pub(crate) type Shared = vpci::Shared<Device>;
 
 /// Size of the only BAR: the initialisation segment and the pages of doorbells.

@@ -1,4 +1,4 @@
-//! The way of packets through the device.
+//! The path of packets through the device.
 
 use crate::device::Device;
 use crate::packet::{Headers, complete, cut, header_flags, match_value, received_sum};
@@ -9,13 +9,13 @@ use crate::rss::Target;
 use crate::steering::Domain;
 
 impl Device {
-    /// A packet comes from the wire.
+    /// A packet arrives from the wire.
     pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.port_counts.link.frames.received.count(Cast::of_frame(bytes), bytes.len());
         self.steer(bytes);
     }
 
-    /// A packet that is not of a queue pair goes through the flow tables.
+    /// A packet that does not belong to a queue pair passes the flow tables.
     pub(crate) fn steer(&mut self, bytes: &[u8]) {
         self.statistics.received += 1;
         let cast = Cast::of_frame(bytes);
@@ -43,7 +43,7 @@ impl Device {
         }
     }
 
-    /// A packet comes to a receive queue.
+    /// A packet arrives at a receive queue.
     pub(crate) fn deliver(&mut self, number: u32, packet: &Receive<'_>) {
         let Some(rq) = self.rqs.get_mut(&number) else { return };
         if rq.state() != state::READY {
@@ -74,7 +74,7 @@ impl Device {
         }
     }
 
-    /// Changes the state of a receive queue. What is still in it ends with it when it goes into error.
+    /// Changes the state of a receive queue. If it enters the error state, the remaining requests end.
     pub(crate) fn set_rq_state(&mut self, number: u32, to: u32) {
         let Some(rq) = self.rqs.get_mut(&number) else { return };
         rq.set_state(to);
@@ -92,7 +92,7 @@ impl Device {
         flushed.into_iter().for_each(|completion| self.complete(cqn, completion));
     }
 
-    /// Carries out what is in a send queue.
+    /// Executes the requests in a send queue.
     pub(crate) fn send_all(&mut self, number: u32) {
         let most_large = self.capabilities.most_large_send();
         while let Some(sq) = self.sqs.get_mut(&number).filter(|sq| sq.state() != state::RESET) {
@@ -129,7 +129,7 @@ impl Device {
         }
     }
 
-    /// A packet goes to the wire, if the flow tables let it.
+    /// Sends a packet to the wire, if the flow tables let it pass.
     fn transmit(&mut self, number: u32, bytes: Vec<u8>, headers: &Headers) {
         let value = match_value(headers, number);
         let verdict = self.steering.run(Domain::Transmit, &value, bytes.len(), &mut self.counters);

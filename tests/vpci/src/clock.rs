@@ -1,30 +1,31 @@
-//! The clocks of two devices on a wire, neither of which leaves the other behind.
+//! The clocks of two devices on a wire, which are kept close to each other.
 //!
-//! A device that has no processor for a while is silent, and its peer would take what was not answered for lost. So each end tells the
-//! other its time, and what it was told last: a clock goes no further than a moment beyond the time that came back.
+//! A device that gets no processor time for a while is silent, and its peer would take outstanding responses for lost. Each end therefore
+//! sends its time, and the last time that it received: a clock does not advance further than a short time beyond the time that was sent
+//! back.
 
 use std::time::{Duration, Instant};
 
-/// How far a clock goes beyond the time that has come back.
+/// How far a clock advances beyond the time that was sent back.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// How long the other end may be silent before it counts as gone, and clocks go on without it.
+/// How long the other end may be silent before it counts as gone, so that clocks continue without it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a message: the sender's time and the one that it was told last, in nanoseconds.
+/// Size of a message in bytes: the sender's time and the last time that it received, in nanoseconds.
 pub(crate) const LEN: usize = 16;
 
-/// What is known of the other end's clock.
+/// What is known about the other end's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
-    /// The other end's time, as it was told last.
+    /// The other end's time in its last message.
     theirs: u64,
-    /// The own time that has come back, and when.
+    /// The own time that was sent back, and when.
     back: Option<(Duration, Instant)>,
 }
 
 impl Clock {
-    /// A message that tells this time.
+    /// A message with this time.
     pub(crate) fn message(&self, own: Duration) -> [u8; LEN] {
         let own = own.as_nanos() as u64;
         let mut message = [0; LEN];
@@ -33,7 +34,7 @@ impl Clock {
         message
     }
 
-    /// A message has come; what is none is ignored.
+    /// Handles a message. A malformed one is ignored.
     pub(crate) fn hear(&mut self, message: &[u8], now: Instant) {
         let (Some(theirs), Some(own), LEN) = (message.first_chunk(), message.last_chunk(), message.len())
         else {
@@ -43,7 +44,7 @@ impl Clock {
         self.back = Some((Duration::from_nanos(u64::from_le_bytes(*own)), now));
     }
 
-    /// How far the own clock may go.
+    /// The time to which the own clock may advance.
     pub(crate) fn until(&self, now: Instant) -> Duration {
         let back = self.back.filter(|(_, at)| now.saturating_duration_since(*at) < PATIENCE);
         back.map_or(Duration::MAX, |(time, _)| time + MOMENT)

@@ -1,6 +1,6 @@
-//! The control line: a socket on which tests look inside a device and make things happen to it.
+//! The control line: a socket by which tests read and change the state of a device.
 //!
-//! One request a line, words with spaces between; the answer is any number of lines and then `ok`, or `error` with the reason.
+//! One request per line, with words separated by spaces. The answer is any number of lines followed by `ok`, or `error` with the reason.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -9,13 +9,13 @@ use std::thread;
 
 use crate::server::{Shared, lock};
 
-/// What a device answers to the words of a request: lines, or the reason why not.
+/// A device's answer to a request: lines, or the reason of the refusal.
 pub type Answer<D> = fn(&mut D, &[&str]) -> Result<Vec<String>, String>;
 
-/// Opens the socket, in place of one that an earlier run has left.
+/// Opens the socket, replacing one that an earlier run has left.
 ///
 /// # Errors
-/// When it cannot be made.
+/// If it cannot be created.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     if path.exists() {
         std::fs::remove_file(path)?;
@@ -23,11 +23,11 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(path)
 }
 
-/// Serves everybody who connects, each in a thread.
+/// Serves every client in a separate thread.
 pub fn serve<D: Send + 'static>(listener: &UnixListener, device: &Shared<D>, answer: Answer<D>) {
     for stream in listener.incoming().flatten() {
         let device = Shared::clone(device);
-        // A client that goes away in the middle of an answer is its own concern.
+        // A client that disconnects during an answer is ignored.
         thread::spawn(move || drop(converse(&stream, &device, answer)));
     }
 }
@@ -51,7 +51,7 @@ fn converse<D>(stream: &UnixStream, device: &Shared<D>, answer: Answer<D>) -> io
     Ok(())
 }
 
-/// A decimal number, or a hexadecimal one behind `0x`.
+/// A decimal number, or a hexadecimal one after `0x`.
 pub fn number(word: &str) -> Option<u64> {
     match word.strip_prefix("0x") {
         Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok(),

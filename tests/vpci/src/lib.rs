@@ -1,5 +1,5 @@
-//! What the virtual devices of the tests have in common: a PCI device over vfio-user with interrupts and the guest's memory, a
-//! control line, and a wire to another device.
+//! The common parts of the virtual devices: a PCI device over vfio-user with interrupts and the guest's memory, a control line, and a
+//! wire to another device.
 
 mod clock;
 pub mod control;

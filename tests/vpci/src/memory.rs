@@ -1,4 +1,4 @@
-//! The guest's memory, as the device reaches it: by bus addresses.
+//! The guest's memory, which the device accesses by bus addresses.
 
 use std::fs::File;
 use std::io;
@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 use memmap2::MmapMut;
 use uverbs::transport::Mapping;
 
-/// An access to an address that is not the guest's memory.
+/// An access to an address that is not memory of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory of the guest at {address:#x}")]
 pub struct Fault {
-    /// Where there is none.
+    /// The address.
     pub address: u64,
 }
 
-/// What the guest has mapped for the device.
+/// The memory that the guest has mapped for the device.
 #[derive(Debug, Default)]
 pub struct Memory {
     regions: Vec<Region>,
@@ -29,10 +29,10 @@ struct Region {
 }
 
 impl Memory {
-    /// Zeroed memory of these many bytes at each address, for tests without a guest.
+    /// Zeroed memory of this size at each address, for tests without a guest.
     ///
     /// # Panics
-    /// When there is none, or the addresses overlap.
+    /// If there is not enough memory, or if the addresses overlap.
     pub fn zeroed(regions: &[(u64, usize)]) -> Self {
         let mut memory = Self::default();
         for &(address, len) in regions {
@@ -45,7 +45,7 @@ impl Memory {
     /// Maps `len` bytes of a file at `offset` to a bus address.
     ///
     /// # Errors
-    /// When the file cannot be mapped, or the addresses are taken.
+    /// If the file cannot be mapped, or if the addresses are in use.
     pub fn map(&mut self, address: u64, len: u64, file: &File, offset: u64) -> io::Result<()> {
         let size = usize::try_from(len).map_err(io::Error::other)?;
         let map = Mapping::of_file(file, offset, size)?;
@@ -55,7 +55,7 @@ impl Memory {
     /// Adds a mapping at a bus address.
     ///
     /// # Errors
-    /// When the addresses are taken.
+    /// If the addresses are in use.
     pub fn add(&mut self, address: u64, map: Mapping) -> io::Result<()> {
         let len = map.len() as u64;
         let end = address.checked_add(len).ok_or(io::ErrorKind::InvalidInput)?;
@@ -66,18 +66,18 @@ impl Memory {
         Ok(())
     }
 
-    /// Forgets everything mapped inside a range.
+    /// Removes all mappings in a range.
     pub fn unmap(&mut self, address: u64, len: u64) {
         let end = address.saturating_add(len);
         self.regions.retain(|region| region.address < address || region.address + region.len > end);
     }
 
-    /// Forgets everything.
+    /// Removes all mappings.
     pub fn unmap_all(&mut self) {
         self.regions.clear();
     }
 
-    /// The region an address is in, the offset of it there, and how many bytes follow.
+    /// The region of an address, the offset in it, and the number of bytes that follow.
     fn find(&self, address: u64) -> Result<(&Mapping, usize, usize), Fault> {
         let inside =
             |region: &&Region| address.checked_sub(region.address).is_some_and(|offset| offset < region.len);
@@ -89,7 +89,7 @@ impl Memory {
     /// Reads guest memory.
     ///
     /// # Errors
-    /// [`Fault`] at the first address that is none.
+    /// [`Fault`] at the first invalid address.
     pub fn read(&self, mut address: u64, mut bytes: &mut [u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let (map, offset, left) = self.find(address)?;
@@ -120,7 +120,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Writes an entry whose last four bytes, at an aligned address, say that it is there: these come last.
+    /// Writes an entry whose last four bytes, at an aligned address, mark it as valid: these are written last.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -131,7 +131,7 @@ impl Memory {
         }
     }
 
-    /// Writes an entry in which the four bytes from `at` on, at an aligned address, say that it is there: these come last.
+    /// Writes an entry in which the four bytes from `at` on, at an aligned address, mark it as valid: these are written last.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -150,7 +150,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Loads a big-endian word at an aligned address, before anything that is read after it.
+    /// Loads a big-endian word at an aligned address. What is read later is loaded after it.
     ///
     /// # Errors
     /// As [`read`](Self::read).

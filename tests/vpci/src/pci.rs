@@ -1,4 +1,4 @@
-//! The PCI side: configuration space, regions, interrupts.
+//! The PCI interface: configuration space, regions, interrupts.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,17 +10,17 @@ use vfio_bindings::bindings::vfio::{
 use vfio_user::{IrqInfo, ServerRegion};
 
 const CONFIG_SIZE: usize = 256;
-/// Where the addresses of BARs begin, and how many words there are for them.
+/// The offset of the BARs' addresses, and the number of their words.
 const BARS: usize = 0x10;
 const BAR_WORDS: usize = 6;
 const MSIX_CAPABILITY: usize = 0x80;
 
-/// Vendor and device number: which card the driver takes it for.
+/// Vendor and device number, by which a driver identifies the card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciId {
-    /// Who made it.
+    /// The vendor.
     pub vendor: u16,
-    /// What it is.
+    /// The device.
     pub device: u16,
 }
 
@@ -42,22 +42,22 @@ pub struct Bar {
     pub index: u32,
     /// In bytes.
     pub size: u64,
-    /// 64 bits of address, and prefetchable; else 32, and not.
+    /// With 64 bits of address, and prefetchable; otherwise with 32, and not prefetchable.
     pub is_wide: bool,
 }
 
-/// What a kind of device shows to the bus, beside its numbers.
+/// The properties of a kind of device, without its numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Base class and subclass.
     pub class: [u8; 2],
-    /// Where it has registers and memory.
+    /// Its registers and memory.
     pub bars: &'static [Bar],
-    /// Interrupts it has.
+    /// Number of interrupts.
     pub vectors: u16,
-    /// Where in BAR 0 the interrupt table is.
+    /// Offset of the interrupt table in BAR 0.
     pub table: u32,
-    /// Where in BAR 0 the pending bits are.
+    /// Offset of the pending bits in BAR 0.
     pub pending: u32,
 }
 
@@ -69,7 +69,7 @@ impl Layout {
         self.bars.iter().find(|bar| bar.index == region).map_or(0, |bar| bar.size)
     }
 
-    /// Every region QEMU asks for; only the configuration space and the BARs are there.
+    /// The regions that QEMU queries; only the configuration space and the BARs exist.
     pub(crate) fn regions(&self) -> Vec<ServerRegion> {
         let region = |index| {
             let size = self.size_of(index);
@@ -81,7 +81,7 @@ impl Layout {
         (0..VFIO_PCI_NUM_REGIONS).map(region).collect()
     }
 
-    /// Every kind of interrupt QEMU asks for; only MSI-X is there.
+    /// The kinds of interrupts that QEMU queries; only MSI-X exists.
     pub(crate) fn irqs(&self) -> Vec<IrqInfo> {
         let irq = |index| {
             let there = index == VFIO_PCI_MSIX_IRQ_INDEX;
@@ -102,7 +102,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// That of a device.
+    /// The configuration space of a device.
     pub fn new(id: PciId, layout: &Layout) -> Self {
         let mut bytes = [0; CONFIG_SIZE];
         let mut put =
@@ -131,7 +131,7 @@ impl Config {
         Self { bytes, writable }
     }
 
-    /// Reads it; there are zeros behind its end.
+    /// Reads it; zeros beyond its end.
     pub fn read(&self, offset: u64, data: &mut [u8]) {
         for (i, byte) in data.iter_mut().enumerate() {
             let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i));
@@ -139,7 +139,7 @@ impl Config {
         }
     }
 
-    /// Writes the command register, the addresses and the interrupt control; all else is read-only.
+    /// Writes the command register, the addresses and the interrupt control; everything else is read-only.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         for (i, byte) in data.iter().enumerate() {
             let Some(at) = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(i)) else {
@@ -154,19 +154,19 @@ impl Config {
     }
 }
 
-/// The event files through which the guest is interrupted.
+/// The event files by which the guest is interrupted.
 #[derive(Debug)]
 pub struct Interrupts {
     files: Vec<Option<File>>,
 }
 
 impl Interrupts {
-    /// Those of a device with this many vectors, none of them enabled.
+    /// For a device with this many vectors, none of them enabled.
     pub fn new(vectors: u16) -> Self {
         Self { files: (0..vectors).map(|_| None).collect() }
     }
 
-    /// Takes the event files of `count` vectors from `start` on; none at all takes them away.
+    /// Sets the event files of `count` vectors from `start` on; without files, removes them.
     pub fn set(&mut self, start: u32, count: u32, files: Vec<File>) {
         let vectors = self.files.iter_mut().skip(start as usize).take(count as usize);
         if files.is_empty() {
@@ -176,15 +176,15 @@ impl Interrupts {
         }
     }
 
-    /// Takes all event files away.
+    /// Removes all event files.
     pub fn clear(&mut self) {
         self.files.fill_with(|| None);
     }
 
-    /// Interrupts the guest. A vector it has not enabled does nothing, as on a real device.
+    /// Interrupts the guest. Nothing happens for a vector that is not enabled, as on a real device.
     pub fn raise(&mut self, vector: u32) {
         if let Some(Some(file)) = self.files.get_mut(vector as usize) {
-            // Only a counter at its very end refuses, and then an interrupt is pending anyway.
+            // Only a counter at its maximum refuses, and then an interrupt is pending anyway.
             let _ = file.write_all(&1_u64.to_ne_bytes());
         }
     }

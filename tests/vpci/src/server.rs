@@ -14,12 +14,12 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 use crate::Memory;
 use crate::pci::{Config, Interrupts, Layout, PciId};
 
-/// A device, as the bus reaches it.
+/// A device on the bus.
 pub trait Device: std::fmt::Debug + Send + 'static {
-    /// What it can reach of the guest's memory.
+    /// The part of the guest's memory that it can access.
     fn memory(&mut self) -> &mut Memory;
 
-    /// By which it interrupts the guest.
+    /// Its interrupts.
     fn interrupts(&mut self) -> &mut Interrupts;
 
     /// The guest reads from a BAR.
@@ -28,17 +28,17 @@ pub trait Device: std::fmt::Debug + Send + 'static {
     /// The guest writes to a BAR.
     ///
     /// # Errors
-    /// When the device is at its end.
+    /// If the device has to end.
     fn write_bar(&mut self, bar: u32, offset: u64, data: &[u8]) -> io::Result<()>;
 
     /// A reset by the bus.
     fn reset(&mut self);
 }
 
-/// A device, shared by the threads that serve QEMU, do its work and obey the control line.
+/// A device, shared by the threads that serve QEMU, do its work and handle the control line.
 pub type Shared<D> = Arc<Mutex<D>>;
 
-/// What threads share, for as long as the guard lives. One that panicked leaves a device that is still worth looking at.
+/// Locks the device. If a thread has panicked with the lock, the device can still be examined.
 pub fn lock<D>(shared: &Mutex<D>) -> MutexGuard<'_, D> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -46,7 +46,7 @@ pub fn lock<D>(shared: &Mutex<D>) -> MutexGuard<'_, D> {
 /// Serves one machine, and ends with it.
 ///
 /// # Errors
-/// When the socket cannot be made, or what comes over it is not of vfio-user.
+/// If the socket cannot be created, or if a message on it is not valid vfio-user.
 pub fn serve<D: Device>(
     socket: &Path,
     device: Shared<D>,
@@ -92,7 +92,7 @@ impl<D: Device> ServerBackend for Backend<D> {
         len: u64,
         file: Option<File>,
     ) -> io::Result<()> {
-        // Without a file it is memory that only QEMU can reach (a ROM, say): no use to the device.
+        // Without a file, only QEMU can access this memory (a ROM, for example), so the device does not need it.
         file.map_or(Ok(()), |file| lock(&self.device).memory().map(address, len, &file, offset))
     }
 

@@ -1,7 +1,7 @@
 //! A wire between two devices: sockets for datagrams, one frame each.
 //!
-//! Whoever holds the device never waits for the other side: a thread sends, and another receives. Between two devices of ours their
-//! times go the same way, from a socket of their own beside the other: `PATH.clock`.
+//! The thread that holds the device never waits for the other side: one thread sends, and another receives. Between two of our devices,
+//! their times are sent in the same way, from a socket beside the other: `PATH.clock`.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use crate::clock::Clock;
 use crate::lock;
 
-/// Frames that wait to be sent at most: some messages of many megabytes, and a bound for what the process takes.
+/// Maximum number of frames that wait to be sent: several messages of many megabytes, and a limit for the memory of the process.
 const UNDER_WAY: usize = 1 << 16;
 
-/// The way to the thread that sends.
+/// The connection to the thread that sends.
 #[derive(Clone, Debug)]
 pub struct Line {
     sender: SyncSender<Sent>,
     other: Arc<Other>,
 }
 
-/// What waits to be sent.
+/// An item that waits to be sent.
 #[derive(Debug)]
 enum Sent {
     Frame(Vec<u8>),
@@ -34,12 +34,12 @@ enum Sent {
 }
 
 impl Line {
-    /// Sends a frame to the other end. It is lost where there is no room, as on a way that is too narrow; says whether there was.
+    /// Sends a frame to the other end. If there is no room, it is lost, as on a congested link. Returns whether there was room.
     pub fn send(&self, frame: Vec<u8>) -> bool {
         self.sender.try_send(Sent::Frame(frame)).is_ok()
     }
 
-    /// Tells the other end the time of this device, unless what was told before still waits to be sent.
+    /// Sends the time of this device to the other end, unless the last one still waits to be sent.
     pub fn tell(&self, time: Duration) {
         if !self.other.is_telling.swap(true, Ordering::AcqRel)
             && self.sender.try_send(Sent::Time(time)).is_err()
@@ -48,8 +48,8 @@ impl Line {
         }
     }
 
-    /// The time to which the clock of this device may go: not far beyond what the other end has heard of it and said so, behind all that
-    /// it sent before. There is no limit where the other end has no clock, or is gone.
+    /// The time to which the clock of this device may advance: a short time beyond what the other end has received and sent back, after
+    /// everything that it sent before. There is no limit if the other end has no clock or is gone.
     pub fn until(&self) -> Duration {
         lock(&self.other.clock).until(Instant::now())
     }
@@ -59,7 +59,7 @@ impl Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ends {
     own: PathBuf,
-    /// Without it the other end is the one that has sent last.
+    /// Without it, the other end is the one that sent last.
     peer: Option<PathBuf>,
 }
 
@@ -75,17 +75,17 @@ impl FromStr for Ends {
     }
 }
 
-/// The other end, as all threads know it.
+/// The other end, as all threads see it.
 #[derive(Debug, Default)]
 struct Other {
-    /// Where frames go.
+    /// The destination of frames.
     path: Mutex<Option<PathBuf>>,
     clock: Mutex<Clock>,
     /// A time waits to be sent.
     is_telling: AtomicBool,
 }
 
-/// The socket from which times come, beside that for frames.
+/// The socket from which times are sent, beside the one for frames.
 fn clock_of(path: &Path) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(".clock");
@@ -99,10 +99,10 @@ fn bind(path: &Path) -> io::Result<UnixDatagram> {
     UnixDatagram::bind(path)
 }
 
-/// Connects to the other end, whose frames are handed to `arrives`.
+/// Connects to the other end, whose frames are passed to `arrives`.
 ///
 /// # Errors
-/// When the own sockets cannot be made. The other ones may come later.
+/// If the own sockets cannot be created. The other ones may be created later.
 pub fn connect(ends: &Ends, arrives: impl FnMut(&[u8]) + Send + 'static) -> io::Result<Line> {
     let socket = bind(&ends.own)?;
     let clock = bind(&clock_of(&ends.own))?;
@@ -115,7 +115,7 @@ pub fn connect(ends: &Ends, arrives: impl FnMut(&[u8]) + Send + 'static) -> io::
     Ok(Line { sender, other })
 }
 
-/// Nobody may be at the other end, as on a wire that is not plugged in: what is sent is lost.
+/// There may be no device at the other end, as on an unplugged wire: what is sent is lost.
 fn send(frames: &UnixDatagram, clock: &UnixDatagram, waiting: &Receiver<Sent>, other: &Other) {
     for sent in waiting {
         let to = lock(&other.path).clone();
@@ -124,7 +124,7 @@ fn send(frames: &UnixDatagram, clock: &UnixDatagram, waiting: &Receiver<Sent>, o
             (Sent::Frame(_), None) => {}
             (Sent::Time(time), to) => {
                 other.is_telling.store(false, Ordering::Release);
-                // Others than ours would take it for a frame.
+                // Other programs would take it for a frame.
                 if let Some(to) = to.filter(|to| clock_of(to).exists()) {
                     let message = lock(&other.clock).message(time);
                     drop(clock.send_to(&message, to));
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Ends in a directory of their own, which goes with the test.
+    /// Ends in a directory of their own, which is removed with the test.
     fn ends(name: &str) -> (PathBuf, Ends, Ends) {
         let directory = std::env::temp_dir().join(format!("vpci-wire-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
@@ -196,7 +196,7 @@ mod tests {
         };
         wait_until("each hears of the other", || both_know(second));
 
-        // The other end has something else to do: what is told now waits behind a frame.
+        // The other end is busy: what is sent now waits behind a frame.
         let held = lock(&busy);
         assert!(here.send(vec![1; 64]));
         for _ in 0..50 {

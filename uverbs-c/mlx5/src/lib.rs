@@ -1,15 +1,15 @@
 //! `libmlx5.so.1`, for programs that call it themselves (`mlx5dv_*`): perftest, UCX, DPDK, pyverbs.
 //!
-//! rdma-core's libmlx5 takes no device of this library's for its own, and a few of its calls look behind objects all the same. This one has the same names in
-//! the same versions, and refuses, but for what is known of a device. All of it is in `libibverbs.so.1`, under names of a version of their own
-//! (`UVERBS_1` in `ibverbs.map`); here are jumps there.
+//! rdma-core's libmlx5 does not recognise this library's devices as its own, but some of its calls read fields of objects all the same.
+//! This library has the same names in the same versions, and refuses every call except queries of known facts about a device. All of it
+//! is implemented in `libibverbs.so.1`, under names with their own version (`UVERBS_1` in `ibverbs.map`); here are only jumps.
 //!
 //! # Safety
-//! A label and a jump: the assembly here has no other effect. What is jumped to looks at no parameters, or has those that the header `mlx5dv.h`
-//! of rdma-core 65 declares.
+//! A label and a jump: the assembly here has no other effect. The target reads no parameters, or has those that the header `mlx5dv.h` of
+//! rdma-core 65 declares.
 
 #![allow(unsafe_code)]
-// Without the standard library it has 4 kB, with it 280; a profile whose panics unwind cannot do without.
+// Without the standard library it has 4 kB, with it 280. A profile whose panics unwind needs it.
 #![cfg_attr(panic = "abort", no_std)]
 
 #[path = "../../beside/jumps.rs"]
@@ -18,7 +18,7 @@ mod jumps;
 
 names! { uverbs_mlx5_query_device => mlx5dv_query_device }
 
-// Of other devices than libmlx5's own it is false: who hears so goes by libibverbs alone.
+// For devices that do not belong to libmlx5 this returns false; programs then use only libibverbs.
 names! { uverbs_no => mlx5dv_is_supported }
 
 names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }

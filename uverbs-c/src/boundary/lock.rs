@@ -1,4 +1,4 @@
-//! What one thread at a time may use, during one call of C's or from one call to another.
+//! A lock for values that one thread at a time may use, during one call from C or several.
 //!
 //! # Safety
 //! By the fourth form of the contract, on the page of `boundary.rs`.
@@ -13,21 +13,21 @@ use uverbs::raw::{Here, Holder, Origin};
 
 use crate::answer::{Answer, Code};
 
-/// What one thread at a time may use, such as a queue. A child of `fork` that finds it taken, by a thread that is not there, is refused.
+/// A value that one thread at a time may use, such as a queue. If a child of `fork` finds it locked by a thread that does not exist in
+/// the child, the child is refused.
 ///
-/// It turns instead of sleeping, as the locks of libibverbs' drivers do: most often it is free, and held for some
-/// hundred instructions.
+/// It spins instead of sleeping, as the locks of libibverbs' drivers do: it is usually free, and held for a short time only.
 pub(crate) struct Lock<T> {
     /// [`FREE`], [`IN_CALL`] or [`KEPT`].
     state: AtomicU8,
-    /// The process whose threads may have it.
+    /// The process whose threads may lock it.
     origin: Origin,
-    /// The process of the thread that has taken it for more than one call.
+    /// The process of the thread that has locked it for more than one call.
     holder: Holder,
     value: UnsafeCell<T>,
 }
 
-/// Nobody has it; it is held during one call of C's; for more than one.
+/// Not locked; locked during one call from C; locked for several calls.
 const FREE: u8 = 0;
 const IN_CALL: u8 = 1;
 const KEPT: u8 = 2;
@@ -59,7 +59,7 @@ impl<T> Lock<T> {
         self.try_take(state) || self.wait(state)
     }
 
-    /// The same, but none if it is held for more than one call, which may be this thread's own. Others are given a moment to end.
+    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Other threads are waited for.
     pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
         let mut turns = 1000;
         while turns > 0 {
@@ -69,14 +69,14 @@ impl<T> Lock<T> {
             if !self.origin.is_here() {
                 return Err(Code::new(nix::libc::EIO));
             }
-            // A call ends; but whoever keeps it next may wait for this thread.
+            // A call ends by itself; but a thread that keeps the lock may wait for this thread.
             turns -= i32::from(self.state.load(Ordering::Relaxed) == KEPT);
             std::thread::yield_now();
         }
         Ok(None)
     }
 
-    /// Does something under the lock, if it is free; none if not, or if there is nothing to be done in this way.
+    /// Calls `how` under the lock if it is free. Returns `None` if it is not, or if `how` does.
     #[inline(always)]
     pub(crate) fn try_with<R>(&self, how: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         if !self.try_take(IN_CALL) {
@@ -85,7 +85,7 @@ impl<T> Lock<T> {
         how(&mut Guard(self))
     }
 
-    /// Takes the lock for more than one call of C's; nothing is taken in a child that cannot have it.
+    /// Locks it for several calls from C. In a child that cannot lock it, nothing is locked.
     #[inline(always)]
     pub(crate) fn begin(&self) {
         if self.try_take(KEPT) {
@@ -103,21 +103,21 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Takes the lock for more than one call of C's, if it is free, for [`Lock::kept`].
+    /// Locks it for several calls from C, if it is free, for [`Lock::kept`].
     #[inline(always)]
     #[must_use]
     pub(crate) fn try_keep(&self) -> bool {
         self.try_take(KEPT)
     }
 
-    /// The same when it is free; false, and nothing taken, in a child that cannot have it.
+    /// Locks it if it is free. Returns false, with nothing locked, in a child that cannot lock it.
     #[must_use]
     #[inline(always)]
     pub(crate) fn keep(&self) -> bool {
         self.take(KEPT)
     }
 
-    /// For whoever holds it for long, which is during a system call.
+    /// For locks that are held long, that is, during a system call.
     #[cold]
     #[inline(never)]
     fn wait(&self, state: u8) -> bool {
@@ -132,38 +132,39 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Whether this is the process whose threads may have it.
+    /// Whether this is the process whose threads may lock it.
     pub(crate) fn is_here(&self) -> bool {
         self.origin.is_here()
     }
 
-    /// Uses what [`Lock::begin`] took; not if nothing was taken, and not in a child, where another thread's hand may be in it.
+    /// Uses the value that [`Lock::begin`] locked. Does nothing if it was not locked, and in a child, where another thread may have been
+    /// changing the value.
     #[inline(always)]
     pub(crate) fn held<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
         let here = self.holder.ask()?;
-        // SAFETY: the lock was taken by `begin`, which names the holder behind that; and by the contract of the calls that come
-        // between it and `end`, this is the thread that did, and it is in none of these calls (fourth form).
+        // SAFETY: the lock was taken by `begin`, which then stored the holder; and by the contract of the calls between `begin` and
+        // `end`, this is the thread that called `begin`, and it is in none of these calls (fourth form).
         Some(how(unsafe { &mut *self.value.get() }, here))
     }
 
-    /// The same where the value says that something was begun, without a look at the process: for what only changes this process's own memory.
+    /// Uses the value that [`Lock::begin`] locked, if the value itself says that something was begun. It does not check the process, so it is
+    /// for changes to memory that belongs to this process.
     #[inline(always)]
     pub(crate) fn within<R>(&self, how: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: as in `held`, by the contract alone (fourth form): its functions are called by the thread that called `begin`, or in a
-        // child by the one that was it.
+        // SAFETY: as in `held`, by the contract alone (fourth form): this is the thread that called `begin`, or its copy in a child.
         how(unsafe { &mut *self.value.get() })
     }
 
-    /// Uses what [`Lock::keep`] took, in a child too: for what asks itself whose the value is.
+    /// Uses the value that [`Lock::keep`] locked, in a child too: for values that check themselves which process owns them.
     #[inline(always)]
     pub(crate) fn kept<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
         let is_kept = self.state.load(Ordering::Relaxed) == KEPT;
-        // SAFETY: by the contract of the calls that come between `keep` and `give_back`, this is the thread that took the lock, and
-        // it is in none of these calls (fourth form). A child asks whose the value is, which does not change, before all else.
+        // SAFETY: by the contract of the calls between `keep` and `give_back`, this is the thread that took the lock, and it is in none
+        // of these calls (fourth form). A child first checks which process owns the value, which does not change.
         is_kept.then(|| how(unsafe { &mut *self.value.get() }))
     }
 
-    /// As [`Lock::held`] for the last time: it gives the lock back. Nothing is given back in a child, where it may not have been taken.
+    /// As [`Lock::held`], and then unlocks it. In a child nothing is unlocked, because it may not have been locked there.
     #[inline(always)]
     pub(crate) fn end<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
         let answer = self.held(how)?;
@@ -172,14 +173,14 @@ impl<T> Lock<T> {
         Some(answer)
     }
 
-    /// Gives back what [`Lock::keep`] took, of which the caller knows that it was in this process.
+    /// Unlocks what [`Lock::keep`] locked. The caller knows that this process locked it.
     #[inline(always)]
     pub(crate) fn give_back(&self) {
         self.state.store(FREE, Ordering::Release);
     }
 }
 
-/// What is used by whoever holds a [`Lock`] for more than one call of C's, and lies beside it.
+/// A value beside a [`Lock`], used by the thread that holds the lock for several calls from C.
 pub(crate) struct Beside<T>(UnsafeCell<T>);
 
 impl<T> Beside<T> {
@@ -187,16 +188,16 @@ impl<T> Beside<T> {
         Self(UnsafeCell::new(value))
     }
 
-    /// Uses it: by a function that has taken the lock, or one of those that are called until it is given back.
+    /// Uses the value, in a function that has taken the lock, or in one of those that are called until it is released.
     #[inline(always)]
     pub(crate) fn with<R>(&self, how: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: by the contract of these functions (fourth form) this is the thread that took the lock, and it is in no other of
-        // them: `how` is code of this crate's, and does not come here again.
+        // SAFETY: by the contract of these functions (fourth form) this is the thread that took the lock, and it is in no other of them:
+        // `how` is code of this crate, and does not call this function again.
         how(unsafe { &mut *self.0.get() })
     }
 }
 
-/// Holds a [`Lock`].
+/// The holder of a [`Lock`].
 pub(crate) struct Guard<'a, T>(&'a Lock<T>);
 
 impl<T> Deref for Guard<'_, T> {
@@ -204,7 +205,7 @@ impl<T> Deref for Guard<'_, T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: the lock is held, so that nobody else has a reference.
+        // SAFETY: the lock is held, so there is no other reference.
         unsafe { &*self.0.value.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! What libmlx5 is asked of a device (`mlx5/`).
+//! Queries of a device that libmlx5 answers (`mlx5/`).
 
 use std::ffi::c_int;
 
@@ -6,7 +6,7 @@ use crate::answer::{EINVAL, EOPNOTSUPP, returned};
 use crate::boundary::Places;
 use crate::context::Context;
 
-/// `struct mlx5dv_context`, as far as anything of it is known here. What is behind it is written only for who asks for it.
+/// The known part of `struct mlx5dv_context`. Later fields are written only for callers that request them.
 #[repr(C)]
 pub(crate) struct Attr {
     version: u8,
@@ -19,7 +19,7 @@ pub(crate) struct Attr {
     max_dynamic_bfregs: u32,
 }
 
-/// `enum mlx5dv_context_flags`, and the bits of the kernel's that say the same.
+/// `enum mlx5dv_context_flags`, and the kernel's bits with the same meaning.
 mod flags {
     use uverbs::abi::mlx5::{
         ALLOW_MPW, QUERY_DEV_RESP_FLAGS_CQE_128B_COMP, QUERY_DEV_RESP_FLAGS_CQE_128B_PAD,
@@ -46,8 +46,8 @@ mod mask {
     pub(super) const KNOWN: u64 = (1 << 5) - 1;
 }
 
-/// Tells what is asked for in `comp_mask` and known; perftest of 2024 and later asks before it makes a queue pair (perftest_resources.c,
-/// `create_reg_qp_main`), and goes on by libibverbs when the answer is that the device has nothing of the kind.
+/// Fills in the fields that `comp_mask` requests and that are known. perftest of 2024 and later calls this before it creates a queue pair
+/// (perftest_resources.c, `create_reg_qp_main`), and uses libibverbs' functions if the device has no such feature.
 pub(crate) extern "C" fn query_device(context: Option<&Context>, attr: Option<&mut Attr>) -> c_int {
     let query = || {
         let (context, attr) = (&context.ok_or(EINVAL)?.context, attr.ok_or(EINVAL)?);

@@ -1,4 +1,4 @@
-//! Multicast groups, and the order in which data comes.
+//! Multicast groups, and the order in which data arrives.
 
 use std::ffi::c_int;
 
@@ -20,9 +20,10 @@ const RETURN_CAPS: u32 = 1 << 0;
 const DEVICE_ONLY: u32 = 1 << 1;
 const ALIGNED_128_BYTES: c_int = 1 << 1;
 
-/// Whether the data within a message comes in order. Of no device here that of a whole message does, and who asks for less asks for that.
+/// Whether the data of a message arrives in order. On no device here the data of a whole message does, and a caller that does not request
+/// the capabilities asks for that.
 pub(crate) extern "C" fn query_qp_data_in_order(qp: Option<&Qp>, _opcode: u32, flags: u32) -> c_int {
-    // What other processors make of it is not known.
+    // For other processors it is not known.
     let is_known = cfg!(target_arch = "x86_64") || flags & DEVICE_ONLY != 0;
     if flags & !DEVICE_ONLY != RETURN_CAPS || !is_known {
         return 0;

@@ -1,4 +1,4 @@
-//! The clock, what a look at it costs, and the floor that no read can be below.
+//! The clock, the cost of reading it, and the lower limits of a read.
 
 use std::hint::black_box;
 use std::thread;
@@ -10,22 +10,22 @@ use uverbs::Context;
 use super::tally::Tally;
 use crate::Outcome;
 
-/// Looks at the clock, and calls of each floor, that are measured.
+/// Number of readings of the clock, and of calls for each limit, that are measured.
 const SAMPLES: u32 = 10_000;
-/// What is left of a wait when sleeping ends and looking at the clock begins: a sleep may end that much too late.
+/// The last part of a wait, in which the clock is read repeatedly: a sleep may end too late by this much.
 const SPIN: u64 = 1_000_000;
-/// Longest sleep, so that a signal is seen.
+/// Maximum sleep, so that a signal is noticed.
 const NAP: u64 = 50_000_000;
 
 /// Time in ns since some moment.
 pub(super) trait Clock {
     fn now(&self) -> u64;
 
-    /// Waits until `time`, or for a while: who needs it all looks at the clock and calls again.
+    /// Waits until `time`, or for a shorter time: callers check the clock and call again.
     fn wait(&self, time: u64);
 }
 
-/// `CLOCK_MONOTONIC`, by way of `std`.
+/// `CLOCK_MONOTONIC`, as provided by `std`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Monotonic(Instant);
 
@@ -51,7 +51,7 @@ impl Clock for Monotonic {
     }
 }
 
-/// The clock's name, with the kernel's source behind it.
+/// The clock's name, followed by the kernel's clock source.
 pub(super) fn name() -> String {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     match source {
@@ -60,11 +60,11 @@ pub(super) fn name() -> String {
     }
 }
 
-/// What every sample contains, and what nothing that asks the kernel can be below; medians, in ns, each measured as
-/// samples are: between two looks at the clock.
+/// Times that every sample contains, and times below which no call of the kernel can be. Medians in ns, each measured in the same way as
+/// samples: between two readings of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Floor {
-    /// Nothing at all between the two looks.
+    /// Nothing between the two readings.
     pub(super) clock: u64,
     /// A system call that does nothing: `getppid`.
     pub(super) system_call: u64,
@@ -76,16 +76,16 @@ impl Floor {
     }
 }
 
-/// The same of a command that the kernel parses on the device's file and refuses before it asks the driver.
+/// The same for a command that the kernel parses and refuses before it calls the driver.
 pub(super) fn refused(context: &Context) -> Outcome<u64> {
-    // There is no port 0 (rdma_is_port_valid, before the driver: uverbs_std_types_device.c, Linux 6.1).
+    // Port 0 does not exist (rdma_is_port_valid, before the driver: uverbs_std_types_device.c, Linux 6.1).
     median(|| _ = black_box(context.gid(0, 0)))
 }
 
 fn median(work: impl Fn()) -> Outcome<u64> {
     let clock = Monotonic::new();
     let mut tally = Tally::new()?;
-    // The first half only makes it warm.
+    // The first half is a warm-up.
     for i in 0..2 * SAMPLES {
         let begun = clock.now();
         work();

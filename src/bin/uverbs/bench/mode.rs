@@ -1,4 +1,4 @@
-//! The ways to read.
+//! The modes of reading.
 
 use serde::Serialize;
 
@@ -21,10 +21,10 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    /// What `all` stands for.
+    /// The modes for which `all` stands.
     const EACH: [Self; 5] = [Self::Volatile, Self::Prepared, Self::DriverCached, Self::Snapshot, Self::Bulk];
 
-    /// The modes that are meant, each once, and whether one may be left out that the device does not have.
+    /// The selected modes, each once, and whether a mode that the device does not support may be left out.
     pub(super) fn meant(modes: &[Self]) -> (Vec<Self>, bool) {
         let all = modes.contains(&Self::All);
         (Self::EACH.into_iter().filter(|mode| all || modes.contains(mode)).collect(), all)
@@ -42,7 +42,7 @@ impl Mode {
         }
     }
 
-    /// What is to be known of the mode's figures.
+    /// A remark about the figures of this mode.
     pub(super) fn remark(self) -> Option<&'static str> {
         match self {
             Self::DriverCached => {

@@ -1,4 +1,4 @@
-//! Options of all measurements: how much, where, and where the results go.
+//! Options of all measurements: how much, on which processors, and where the results are written.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,10 +15,10 @@ use crate::output::Output;
 use crate::stop::Stop;
 use crate::units;
 
-/// Samples if nothing is said.
+/// Default number of samples.
 const SAMPLES: u64 = 100_000;
 
-/// How much is measured, and where.
+/// How much is measured, and on which processors.
 #[derive(Debug, clap::Args)]
 pub(super) struct Amount {
     /// Number of samples; default 100000 without --duration.
@@ -43,13 +43,13 @@ impl Amount {
         }
     }
 
-    /// Where the threads run; anywhere if it is empty.
+    /// The processors on which the threads run; if it is empty, any.
     pub(super) fn cpus(&self) -> Vec<usize> {
         self.cpu.as_ref().map(|list| list.0.clone()).unwrap_or_default()
     }
 }
 
-/// Where the results go.
+/// Where the results are written.
 #[derive(Debug, clap::Args)]
 pub(super) struct Results {
     /// Write one JSON object per line for each measurement: to the file, or in place of the table.
@@ -64,14 +64,14 @@ pub(super) struct Results {
     hgrm: Option<PathBuf>,
 }
 
-/// There is no result.
+/// The error if there is no result.
 pub(super) fn nothing(stop: &Stop) -> Failure {
     let why = if stop.is_set() { ": ended before the first sample" } else { "" };
     Failure::Other(format!("nothing was measured{why}"))
 }
 
 impl Results {
-    /// Tries the files before anything is measured for them.
+    /// Checks the files before anything is measured.
     pub(super) fn check(&self) -> Outcome {
         let json = self.json.as_ref().filter(|path| path.as_os_str() != "-");
         json.into_iter().chain(&self.plot).chain(&self.hgrm).try_for_each(|path| {
@@ -79,7 +79,7 @@ impl Results {
         })
     }
 
-    /// Writes what was measured wherever it is wanted. All is tried.
+    /// Writes the results to all requested places. Every write is attempted.
     pub(super) fn write(
         &self,
         lines: &str,
@@ -107,7 +107,7 @@ impl Results {
     }
 }
 
-/// Whether a file can be written: what is in it is kept, and it does not come to be. A pipe is left to whoever reads it.
+/// Whether a file can be written. An existing file is not changed, and none is created. A pipe is left to its reader.
 fn try_file(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.append(true);

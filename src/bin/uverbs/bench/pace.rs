@@ -1,9 +1,9 @@
-//! When reads are sent, and what counts as their time.
+//! When reads are sent, and how their time is measured.
 //!
-//! In a *closed loop* the next read is sent when the last one has come back. A device that pauses is then asked less
-//! often just when it is slow, so that the pause shows in one sample only (coordinated omission). In an *open loop* reads
-//! have intended times, at a given rate whatever the device does, and the time of a read counts from its intended
-//! time: a pause shows in all reads that should have been sent meanwhile. wrk2 and HdrHistogram are the models.
+//! In a *closed loop* the next read is sent when the previous one has returned. A device that pauses then gets fewer reads just when it
+//! is slow, so that the pause shows in one sample only (coordinated omission). In an *open loop* reads have intended times, at a given
+//! rate whatever the device does, and the time of a read counts from its intended time: a pause shows in all reads that should have been
+//! sent meanwhile. wrk2 and HdrHistogram are the models.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,19 +11,19 @@ use super::clock::Clock;
 use super::tally::Tally;
 use crate::Outcome;
 
-/// Samples between two that tell others how many there are.
+/// Number of samples after which a thread reports its progress.
 const TELL: u64 = 64;
 
 /// When the next read is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// When the last one has come back.
+    /// When the previous one has returned.
     Closed,
     /// Every `interval` ns, the first one after `first` ns.
     Open { interval: u64, first: u64 },
 }
 
-/// When it is over.
+/// When the measurement ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
     Samples(u64),
@@ -32,7 +32,7 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The most samples, and the time when it is over, of what began at `begun`.
+    /// The maximum number of samples, and the end time, of a measurement that began at `begun`.
     pub(super) fn bounds(self, begun: u64) -> (u64, u64) {
         match self {
             Self::Samples(samples) => (samples, u64::MAX),
@@ -40,7 +40,7 @@ impl Limit {
         }
     }
 
-    /// How long to warm up before it: a tenth, and no more than a thousand samples or a second.
+    /// The warm-up before it: a tenth, but at most a thousand samples or a second.
     pub(super) fn warm_up(self) -> Self {
         match self {
             Self::Samples(samples) => Self::Samples((samples / 10).clamp(1, 1000)),
@@ -54,7 +54,7 @@ impl Limit {
 pub(super) struct Plan {
     pub(super) pace: Pace,
     pub(super) limit: Limit,
-    /// Reads between two looks at the clock; their mean is the sample.
+    /// Reads between two readings of the clock; their mean is the sample.
     pub(super) batch: u32,
 }
 
@@ -62,13 +62,13 @@ pub(super) struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) latency: Tally,
-    /// How old values were that came from a cache.
+    /// The ages of values that came from a cache.
     pub(super) age: Tally,
-    /// Reads of an open loop that were sent after their intended time, since the one before had not come back.
+    /// Reads of an open loop that were sent after their intended time, because the previous one had not returned.
     pub(super) late: u64,
-    /// Reads of an open loop that should have been sent and were not, since the time was over.
+    /// Reads of an open loop that were not sent because the time was over.
     pub(super) unsent: u64,
-    /// From first to last, in ns.
+    /// Total time in ns.
     pub(super) elapsed: u64,
 }
 
@@ -87,7 +87,7 @@ impl Measured {
     }
 }
 
-/// What is seen of a measurement from outside, and how it is ended early.
+/// Shows the progress of a measurement to other threads, and lets them end it.
 #[derive(Debug, Default)]
 pub(super) struct Watched<'a> {
     pub(super) stop: Option<&'a AtomicBool>,
@@ -106,7 +106,7 @@ impl Watched<'_> {
     }
 }
 
-/// Measures `read`, which tells the age of what it read if that is from a cache.
+/// Measures `read`, which returns the age of the values if they are from a cache.
 pub(super) fn measure(
     clock: &impl Clock,
     plan: &Plan,
@@ -160,7 +160,7 @@ pub(super) fn measure(
     Ok(measured)
 }
 
-/// Waits until `time`, or until it is over; returns the time it is then.
+/// Waits until `time`, or until the measurement is ended. Returns the current time.
 fn wait(clock: &impl Clock, time: u64, watched: &Watched<'_>) -> u64 {
     loop {
         let now = clock.now();
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that stands still but for what is done.
+    /// A clock that advances only by the reads.
     #[derive(Debug, Default)]
     struct Fake(Cell<u64>);
 
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Reads of 10 ns, of which the hundredth takes 1000.
+    /// Reads of 10 ns; the hundredth takes 1000.
     fn with_a_pause(pace: Pace, limit: Limit) -> Measured {
         let clock = Fake::default();
         let mut reads = 0;
@@ -225,7 +225,7 @@ mod tests {
     fn an_open_loop_shows_the_reads_that_a_pause_held_up() {
         let measured = with_a_pause(OPEN, Limit::Samples(1000));
         assert_eq!(measured.latency.count(), 1000);
-        // The pause of 1000 costs 980 of the next one's time, and each later one makes up for 10.
+        // The pause of 1000 delays the next read by 980, and each later read is 10 less late.
         let held_up = (1..).map(|n| 1000 - 10 * n).take_while(|late| *late > 10);
         let late: Vec<u64> = held_up.collect();
         assert_eq!(measured.late, late.len() as u64);
@@ -237,16 +237,16 @@ mod tests {
 
     #[test]
     fn an_open_loop_keeps_its_rate_and_says_what_it_did_not_send() {
-        // A thousand reads in 20,000 ns; the pause is made up for.
+        // A thousand reads in 20,000 ns; the reads catch up after the pause.
         let measured = with_a_pause(OPEN, Limit::Time(20_000));
         assert_eq!((measured.latency.count(), measured.unsent), (1000, 0));
-        // Twice as many as can be answered, from 105 ns on.
+        // Twice as many reads as can be answered, from 105 ns on.
         let pace = Pace::Open { interval: 5, first: 105 };
         let measured = with_a_pause(pace, Limit::Time(20_000));
         let sent = measured.latency.count();
         assert_eq!(sent, 1 + (20_000 - 105 - 1000_u64).div_ceil(10));
         assert_eq!(measured.unsent, (20_000 - 105) / 5 - sent);
-        // The last was sent as late as half of the time.
+        // The last read was late by half of the time.
         assert!(measured.latency.max() > 9_000);
     }
 

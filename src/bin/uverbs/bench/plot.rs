@@ -18,7 +18,7 @@ use crate::Outcome;
 use crate::failure::Failure;
 
 const WIDTH: u32 = 1800;
-/// Title, what was measured, and the names of the lines.
+/// Height of the title, the description and the names of the lines.
 const HEAD: u32 = 190;
 const PANEL: u32 = 700;
 
@@ -26,8 +26,8 @@ const GREY: RGBColor = RGBColor(0x5a, 0x5a, 0x5a);
 const LIGHT: RGBColor = RGBColor(0xc8, 0xc8, 0xc8);
 const FAINT: RGBColor = RGBColor(0xea, 0xea, 0xea);
 
-/// The colours of Okabe and Ito, which people of all kinds of colour vision tell apart, each with a mark of its own, so
-/// that the figure can do without colours.
+/// The colours of Okabe and Ito, which people with any kind of colour vision can distinguish, each with its own mark, so that the figure
+/// is also readable without colours.
 const LOOKS: [(RGBColor, &[Place]); 5] = [
     (RGBColor(0x00, 0x72, 0xb2), &[(-5, -9), (5, -9), (9, -5), (9, 5), (5, 9), (-5, 9), (-9, 5), (-9, -5)]),
     (RGBColor(0xd5, 0x5e, 0x00), &[(-8, -8), (8, -8), (8, 8), (-8, 8)]),
@@ -36,28 +36,28 @@ const LOOKS: [(RGBColor, &[Place]); 5] = [
     (RGBColor(0xe6, 0x9f, 0x00), &[(0, 11), (10, -8), (-10, -8)]),
 ];
 
-/// Points of a curve for each halving of what is left up to 100 %.
+/// Number of points of a curve for each halving of the distance to 100 %.
 const STEPS: u32 = 10;
-/// Where curves have marks.
+/// The percentiles at which curves have marks.
 const MARKED: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 0.9999];
 
 type Place = (i32, i32);
 type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// What an axis shows.
+/// The values of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     /// Times in ns.
     Time,
-    /// How many.
+    /// Numbers.
     Number,
-    /// Percentiles, the further apart the nearer to 100: one in how many samples is above.
+    /// Percentiles, spaced by the number of samples of which one is above.
     Percentile,
 }
 
 impl Scale {
-    /// The text at a power of ten.
+    /// The label at a power of ten.
     fn label(self, value: f64) -> String {
         match (self, value) {
             (Self::Percentile, _) => (100.0 - 100.0 / value).to_string(),
@@ -72,7 +72,7 @@ impl Scale {
     }
 }
 
-/// The powers of ten that enclose these values: of nothing, the first two. The other number is how many labels it has.
+/// The powers of ten that enclose these values; without values, the first two. The other number is the number of labels.
 fn range(values: impl Iterator<Item = f64>) -> (Range<f64>, usize) {
     let powers = values.map(|value| value.max(1.0).log10());
     let (low, high) = powers.fold((f64::INFINITY, 0.0_f64), |(low, high), power| {
@@ -87,10 +87,10 @@ fn range(values: impl Iterator<Item = f64>) -> (Range<f64>, usize) {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) name: &'static str,
-    /// Which of the looks it has.
+    /// The index of its colour and mark.
     pub(super) look: usize,
     pub(super) points: Vec<(f64, f64)>,
-    /// Where it has marks.
+    /// The positions of its marks.
     pub(super) marks: Vec<(f64, f64)>,
 }
 
@@ -99,7 +99,7 @@ impl Line {
         LOOKS[self.look % LOOKS.len()]
     }
 
-    /// A mark, around the place that it is drawn at.
+    /// A mark, around its position.
     fn mark(&self) -> Polygon<Place> {
         let (colour, corners) = self.look();
         Polygon::new(corners, colour.filled())
@@ -113,7 +113,7 @@ pub(super) struct Panel {
     pub(super) x: (Scale, &'static str),
     pub(super) y: (Scale, &'static str),
     pub(super) lines: Vec<Line>,
-    /// A height to compare with, and what it is.
+    /// A height for comparison, and its name.
     pub(super) floor: Option<(f64, &'static str)>,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Sheet {
     pub(super) title: String,
     /// What was measured, and how.
     pub(super) subtitle: String,
-    /// The first has the whole width and every line; others share a row.
+    /// The first panel has the whole width and the names of all lines; the others share a row.
     pub(super) panels: Vec<Panel>,
 }
 
@@ -167,7 +167,7 @@ impl Sheet {
 }
 
 impl Panel {
-    /// Draws it, with no more than so many labels at the horizontal axis.
+    /// Draws it, with at most `most` labels on the horizontal axis.
     fn draw(&self, area: &Area<'_>, most: usize) -> Drawn {
         let area = area.titled(&self.title, text(34, FontStyle::Bold))?;
         let points = || self.lines.iter().flat_map(|line| &line.points);
@@ -184,7 +184,7 @@ impl Panel {
             .configure_mesh()
             .x_labels(x_labels.min(most))
             .y_labels(y_labels)
-            // Between whole percentiles nothing is even.
+            // Between whole percentiles the spacing is not even.
             .x_max_light_lines(if self.x.0 == Scale::Percentile { 0 } else { 10 })
             .bold_line_style(LIGHT.stroke_width(2))
             .light_line_style(FAINT.stroke_width(2))
@@ -210,7 +210,7 @@ impl Panel {
     }
 }
 
-/// Times by percentile, up to that which the longest one alone is above.
+/// Times by percentile, up to the percentile that only the longest time exceeds.
 pub(super) fn curve(name: &'static str, look: usize, tally: &Tally) -> Line {
     let last = 1.0 - 1.0 / tally.count().max(2) as f64;
     // One in so many is above.

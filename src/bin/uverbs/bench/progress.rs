@@ -1,4 +1,4 @@
-//! How far it is, on a terminal.
+//! The progress of a measurement, on a terminal.
 
 use std::io::{self, IsTerminal};
 
@@ -6,17 +6,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::pace::Limit;
 
-/// A bar on standard error while it is a terminal; nothing else.
+/// A bar on standard error if that is a terminal; otherwise nothing.
 #[derive(Debug)]
 pub(super) struct Progress {
     bar: ProgressBar,
-    /// Samples of the settings before.
+    /// Samples of the previous settings.
     before: u64,
     by_time: bool,
 }
 
 impl Progress {
-    /// For so many settings, each with so many samples or so much time.
+    /// For this number of settings, each with the same number of samples or the same time.
     pub(super) fn new(limit: Limit, settings: u64) -> Self {
         let samples = match limit {
             Limit::Samples(samples) => Some(samples.saturating_mul(settings)),
@@ -34,12 +34,12 @@ impl Progress {
         Self { bar, before: 0, by_time: samples.is_none() }
     }
 
-    /// What is measured now.
+    /// Shows what is measured now.
     pub(super) fn begin(&self, what: String) {
         self.bar.set_message(what);
     }
 
-    /// How many samples of it there are.
+    /// Shows the number of samples.
     pub(super) fn show(&self, samples: u64) {
         if !self.by_time {
             self.bar.set_position(self.before + samples);
@@ -48,7 +48,7 @@ impl Progress {
         }
     }
 
-    /// It is done, with so many samples.
+    /// A setting is finished, with this number of samples.
     pub(super) fn end(&mut self, samples: u64) {
         self.before += if self.by_time { 1 } else { samples };
         self.bar.set_position(self.before);

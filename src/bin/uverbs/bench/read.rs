@@ -20,7 +20,7 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units;
 
-/// Most counters objects: as many as there are addresses for.
+/// Maximum number of counters objects: one per address.
 const MOST_COUNTERS: i64 = 1 << 20;
 
 /// Options of `uverbs bench read`.
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, trace: bool) -> Outcome {
     let mut rig = Rig::new(&target, args.port)?;
     let measured = measure(&mut rig, &target, args, &stop);
     let released = rig.release().map_err(Failure::from);
-    // What could be measured before an error is worth nothing without it.
+    // Results that were measured before an error are not reported.
     let (about, rows) = match measured {
         Ok(measured) => measured,
         Err(error) => return failure::first([Err(error), released]),
@@ -94,14 +94,14 @@ pub(super) fn run(args: &Args, trace: bool) -> Outcome {
     failure::first([tell(args, &about, &rows), released])
 }
 
-/// Measures every mode with every number of counters, until a signal.
+/// Measures every mode with every number of counters, until a signal arrives.
 fn measure(rig: &mut Rig, target: &Target, args: &Args, stop: &Stop) -> Outcome<(About, Vec<Row>)> {
     let setting = args.setting();
     let mut counts = args.counters.clone();
     counts.sort_unstable();
     counts.dedup();
     let (modes, lenient) = Mode::meant(&args.mode);
-    // Threads inherit it and are then moved to their own.
+    // Threads inherit this setting and are then moved to their own processors.
     if let Some(cpu) = setting.cpus.first() {
         run::pin(*cpu)?;
     }
@@ -144,12 +144,12 @@ fn measure(rig: &mut Rig, target: &Target, args: &Args, stop: &Stop) -> Outcome<
         }
     }
     progress.clear();
-    // Of one that ended before its first sample there is nothing to tell.
+    // A measurement that ended before its first sample has no result.
     rows.retain(|row| row.result.measured.latency.count() > 0);
     if rows.is_empty() { Err(nothing(stop)) } else { Ok((about, rows)) }
 }
 
-/// Has one mode measured with so many counters.
+/// Measures one mode with this number of counters.
 fn one(
     rig: &Rig,
     target: &Target,
@@ -173,7 +173,7 @@ fn one(
     run((0..args.threads).map(|_| rig.reads(mode, count, args.max_age)).collect::<Outcome<_>>()?)
 }
 
-/// Writes what was measured wherever it is wanted.
+/// Writes the results to all requested places.
 fn tell(args: &Args, about: &About, rows: &[Row]) -> Outcome {
     let lines = report::json(about, rows)?;
     let name = |row: &Row| format!("{}-{}", row.mode.name(), row.counters);

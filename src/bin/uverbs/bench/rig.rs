@@ -1,4 +1,4 @@
-//! What reading takes: counters, each with two points and a flow that counts into it.
+//! The objects that reads need: counters, each with two points and a flow that counts into it.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use crate::Outcome;
 use crate::job::told;
 use crate::target::Target;
 
-/// Addresses of this rig's rules.
+/// The addresses of these rules.
 const ROW: u8 = 0xfe;
-/// Points of each counters object.
+/// Number of points of each counters object.
 const POINTS: usize = 2;
 
-/// Packets for an address that nobody has: a rule for them takes nothing away from anybody. The device refuses two rules for
-/// the same packets that count into different counters, so each has a row of its own.
+/// Matches packets for an address that no host has, so the rule takes no packets from anyone. The device refuses two rules for the same
+/// packets that count into different counters, so each row has its own address.
 pub(super) fn nobody(row: u8, number: u32) -> Eth {
     let [a, b, c, d] = number.to_be_bytes();
     Eth::any().dst([0x02, row, a, b, c, d])
 }
 
-/// Counters and their flows, in the order that they are released in.
+/// Counters and their flows, in the order of their release.
 #[derive(Debug)]
 pub(super) struct Rig {
     flows: Vec<Flow>,
@@ -52,7 +52,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Makes so many counters objects, those that are there included.
+    /// Creates counters objects until there are `count`.
     pub(super) fn grow(&mut self, port: u8, count: u32) -> Outcome {
         for number in self.counters.len() as u32..count {
             let counters = self.context.create_counters()?;
@@ -65,7 +65,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Prepares one thread's reads of the first `count` counters objects. Bulk counters are elsewhere.
+    /// Prepares one thread's reads of the first `count` counters objects. Bulk counters are created elsewhere.
     pub(super) fn reads(&self, mode: Mode, count: u32, max_age: Duration) -> Outcome<Reads<'_>> {
         let count = count as usize;
         let flows = self.flows.iter().take(count);
@@ -92,7 +92,7 @@ impl Rig {
         sampler.spawn()
     }
 
-    /// Releases everything. All is tried; the first error is told.
+    /// Releases everything. Every release is attempted; the first error is returned.
     pub(super) fn release(self) -> uverbs::Result<()> {
         let Self { flows, counters, qp, cq, pd, context: _context } = self;
         let flows = flows.into_iter().map(|flow| told(flow.destroy())).collect::<Vec<_>>();
@@ -102,12 +102,12 @@ impl Rig {
     }
 }
 
-/// One thread's reads: of all counters, one after the other.
+/// One thread's reads of all counters, one after the other.
 #[derive(Debug)]
 pub(super) enum Reads<'a> {
     Volatile(&'a [Counters]),
     Prepared(Vec<Reader>),
-    /// Of values that are younger than that.
+    /// Values that are younger than this.
     Snapshot(Vec<Snapshot>, Duration),
     Bulk(Vec<PoolReader>),
 }

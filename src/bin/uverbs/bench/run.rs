@@ -1,4 +1,4 @@
-//! One measurement: threads that warm up, begin together, and add up.
+//! One measurement: threads warm up, begin together, and their results are added up.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,24 +16,24 @@ use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::stop::Stop;
 
-/// Between two looks at how far it is.
+/// Time between two updates of the progress.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How all threads measure.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
-    /// Samples of all threads a second, for an open loop.
+    /// Samples of all threads per second, for an open loop.
     pub(super) rate: Option<u64>,
     pub(super) limit: Limit,
-    /// None for what is usual before such a limit.
+    /// `None` for the default warm-up for this limit.
     pub(super) warm_up: Option<u64>,
     pub(super) batch: u32,
-    /// Where threads run, in turn; anywhere if it is empty.
+    /// The processors on which threads run, in turn; if it is empty, any.
     pub(super) cpus: Vec<usize>,
 }
 
 impl Setting {
-    /// What one of `threads` does. The intended times of all of them are spread evenly.
+    /// The plan of one of `threads` threads. Their intended times are spread evenly.
     fn plan(&self, thread: u64, threads: u64) -> Plan {
         let pace = self.rate.map_or(Pace::Closed, |rate| Pace::Open {
             interval: (1_000_000_000 * threads / rate).max(1),
@@ -47,14 +47,14 @@ impl Setting {
     }
 }
 
-/// What was measured, the warm-up apart.
+/// The results, with the warm-up separately.
 #[derive(Clone, Debug)]
 pub(super) struct Result {
     pub(super) warm_up: Measured,
     pub(super) measured: Measured,
 }
 
-/// Has each of `reads` measured by a thread of its own.
+/// Measures each of `reads` in its own thread.
 pub(super) fn run(
     reads: Vec<Reads<'_>>,
     setting: &Setting,
@@ -81,7 +81,7 @@ pub(super) fn run(
     Ok(sum)
 }
 
-/// Runs each part in a thread of its own, and shows how many samples are seen meanwhile.
+/// Runs each part in its own thread, and shows the number of samples meanwhile.
 fn together<T: Send>(
     parts: impl IntoIterator<Item = impl FnOnce() -> Outcome<T> + Send>,
     seen: impl Fn() -> u64,
@@ -98,7 +98,7 @@ fn together<T: Send>(
     })
 }
 
-/// Where a thread runs: on the processors in turn, anywhere if there are none.
+/// The processor of a thread: the processors in turn; `None` if there are none.
 fn cpu_of(thread: usize, cpus: &[usize]) -> Option<usize> {
     cpus.get(thread % cpus.len().max(1)).copied()
 }
@@ -123,7 +123,7 @@ fn one(
     let warm_up = Plan { pace: Pace::Closed, limit: warm_up, batch: 1 };
     let watched = Watched { stop: Some(stop.flag()), samples: None };
     let warm_up = pinned.and_then(|()| reads.measure(&clock, &warm_up, &watched));
-    // Whoever failed must not keep the others waiting.
+    // A thread that failed must not keep the others waiting.
     barrier.wait();
     let warm_up = warm_up?;
     let watched = Watched { samples: Some(samples), ..watched };

@@ -1,14 +1,14 @@
-//! Times, counted: a histogram beside the exact sums. Nothing is left out.
+//! Collected times: a histogram together with exact sums. Every time is included.
 
 use hdrhistogram::Histogram;
 
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// Longest time that the histogram tells apart, in ns: an hour. What is longer counts as that there; minimum, maximum,
-/// mean and deviation are exact.
+/// The longest time that the histogram distinguishes, in ns: an hour. Longer times count as this in the histogram; minimum, maximum, mean
+/// and deviation are exact.
 const LONGEST: u64 = 3_600_000_000_000;
-/// Of which percentiles are true to one part in a thousand.
+/// Percentiles are exact to one part in a thousand.
 const DIGITS: u8 = 3;
 
 /// Times in ns.
@@ -18,7 +18,7 @@ pub(super) struct Tally {
     min: u64,
     max: u64,
     sum: u128,
-    /// Mean and sum of the squared distances from it, as they grow with each time (Welford): nothing cancels.
+    /// Mean and sum of the squared distances from it, updated with each time (Welford), so that nothing is lost by cancellation.
     mean: f64,
     distances: f64,
 }
@@ -61,7 +61,7 @@ impl Tally {
         self.histogram.len()
     }
 
-    /// The least; 0 if there is none.
+    /// The minimum; 0 if there is none.
     pub(super) fn min(&self) -> u64 {
         if self.count() == 0 { 0 } else { self.min }
     }
@@ -74,18 +74,18 @@ impl Tally {
         if self.count() == 0 { 0.0 } else { self.sum as f64 / self.count() as f64 }
     }
 
-    /// Standard deviation of all of them, not of a sample of more.
+    /// Standard deviation of all times, not of a sample of more.
     pub(super) fn stdev(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { (self.distances / self.count() as f64).sqrt() }
     }
 
-    /// The time that this share of them is not above, within the histogram's precision.
+    /// The time that this share of them does not exceed, within the histogram's precision.
     pub(super) fn quantile(&self, share: f64) -> u64 {
-        // The histogram tells the end of a range of times that it takes for one.
+        // The histogram returns the end of a range of times that it treats as one.
         self.histogram.value_at_quantile(share).clamp(self.min(), self.max)
     }
 
-    /// Shares, from none to all: `steps` of them for each halving of what is left, as far as they tell times apart.
+    /// Shares from none to all: `steps` of them for each halving of the rest, as long as they distinguish times.
     pub(super) fn shares(&self, steps: u32) -> impl Iterator<Item = f64> {
         self.histogram.iter_quantiles(steps).map(|point| point.quantile_iterated_to())
     }

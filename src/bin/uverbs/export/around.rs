@@ -1,4 +1,4 @@
-//! The devices that flow rules may be about, and locks that are not waited for longer than is said.
+//! The devices that flow rules can name, and locks with a time limit.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::thread;
@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::failure::Failure;
 use crate::target::Target;
 
-/// The devices that rules may be about: those of the machine as they were found last, and the embedded one.
+/// The devices that rules can name: those of the machine as they were found last, and the soft device.
 pub(super) struct Around {
     soft: SoftDevice,
     machine: Mutex<Devices>,
@@ -22,13 +22,13 @@ impl Around {
         Self { soft, machine: Mutex::default(), trace }
     }
 
-    /// Keeps what somebody has found, so that nobody looks for each device by itself.
+    /// Keeps the devices that another part of the program has found, so that each device need not be searched for separately.
     pub(super) fn keep(&self, devices: Devices) {
         *locked(&self.machine) = devices;
     }
 
-    /// Looks for devices of these names, where one may be the machine's. The kernel may ask the firmware: without an answer in time those stay that were
-    /// found last.
+    /// Searches for devices of these names, if one of them can be a device of the machine. The kernel may query the firmware for
+    /// this: if it does not answer in time, the devices that were found last stay.
     pub(super) fn look<'a>(&self, mut names: impl Iterator<Item = &'a str>, end: Instant) -> Outcome {
         if names.any(|name| name != self.soft.name())
             && let Some(devices) = devices_until(end)?
@@ -51,12 +51,12 @@ impl Around {
     }
 }
 
-/// Locks it, also after a thread that held it has panicked.
+/// Takes the lock, also after a thread that held it has panicked.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same of one that somebody may keep for long; none if it is not free in time.
+/// The same for a lock that may be held for long. Returns `None` if it is not free in time.
 pub(super) fn locked_until<T>(mutex: &Mutex<T>, end: Instant) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {
@@ -68,10 +68,10 @@ pub(super) fn locked_until<T>(mutex: &Mutex<T>, end: Instant) -> Option<MutexGua
     }
 }
 
-/// The devices of the machine; none if the kernel does not say in time.
+/// The devices of the machine; `None` if the kernel does not answer in time.
 fn devices_until(end: Instant) -> Outcome<Option<Devices>> {
     let (answer, answers) = mpsc::sync_channel(1);
-    // Where there is no thread nobody answers.
+    // If no thread can be started, no answer arrives.
     let _ = thread::Builder::new().name("search".to_owned()).spawn(move || answer.send(uverbs::devices()));
     let found = answers.recv_timeout(end.saturating_duration_since(Instant::now()));
     Ok(found.ok().transpose()?)

@@ -1,6 +1,7 @@
 //! One pass over everything that is exported.
 //!
-//! Each device is read by a thread of its own: one whose firmware does not answer is told to be down, and holds nobody up.
+//! Each device is read by its own thread. A device whose firmware does not answer is reported as down and does not delay the
+//! others.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::thread;
@@ -16,55 +17,55 @@ const TOOK: Metric<'static> =
 const DISCOVERED: Metric<'static> =
     Metric::gauge("uverbs_discovery_successful", "Whether the machine could be asked for its devices.");
 
-/// What is read again and again.
+/// A source of values, which is read again and again.
 pub(super) trait Source: Send {
     /// # Errors
-    /// Why it cannot be read; it is opened anew before the next time.
+    /// Why the source cannot be read. It is opened again before the next read.
     fn read(&mut self) -> Result<Families, String>;
 }
 
-/// A source that is there now, and how it is opened.
+/// A source that exists now, and how to open it.
 pub(super) struct Found {
-    /// What the label `device` says; none of what is no device.
+    /// The value of the label `device`; `None` if the source is not a device.
     pub(super) device: Option<String>,
-    /// What it is called where something is said of it.
+    /// The name of the source in messages.
     pub(super) name: String,
-    /// Another one of the same name has another identity.
+    /// Distinguishes this source from an earlier one with the same name.
     pub(super) identity: String,
-    /// What is told when it cannot be read.
+    /// The values that are exported if the source cannot be read.
     pub(super) absent: Absent,
     pub(super) open: Box<dyn FnOnce() -> Result<Box<dyn Source>, String> + Send>,
 }
 
-/// What is told in place of a source.
+/// The values that are exported in place of a source.
 pub(super) type Absent = Box<dyn Fn() -> Families + Send>;
 
-/// What is told of a device that cannot be read.
+/// The values that are exported for a device that cannot be read.
 pub(super) fn down(device: &str) -> Families {
     let mut families = Families::default();
     families.add(&UP, &[("device", device)], false);
     families
 }
 
-/// Where sources are found.
+/// Finds the sources.
 pub(super) trait Machine: Send {
     /// # Errors
-    /// Why the machine cannot be asked; those that were there before are read all the same.
+    /// Why the search failed. The sources that were found before are still read.
     fn find(&mut self) -> Result<Vec<Found>, String>;
 }
 
-/// A thread that does one thing, again and again, when it is asked to.
+/// A thread that repeats one task on request.
 struct Worker<T> {
     ask: SyncSender<()>,
     answers: Receiver<T>,
-    /// Since when it has been asked and has not answered.
+    /// When the current request was made, if there is no answer yet.
     asked: Option<Instant>,
-    /// Whether it is still busy with what it was asked in an earlier pass.
+    /// Whether the thread is still busy with a request of an earlier pass.
     is_late: bool,
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// `begin` is called in the thread.
+    /// `begin` is called in the new thread.
     fn start<F: FnMut() -> T>(begin: impl FnOnce() -> F + Send + 'static) -> Result<Self, String> {
         let (ask, asked) = mpsc::sync_channel(1);
         let (answer, answers) = mpsc::sync_channel(1);
@@ -83,10 +84,10 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Self { ask, answers, asked: None, is_late: false })
     }
 
-    /// Asks it, unless it is still busy with what it was asked before.
+    /// Makes a request, unless the thread is still busy with an earlier one.
     fn ask(&mut self) {
         if self.asked.is_some() {
-            // What comes late is old.
+            // An answer that arrives late is outdated.
             match self.answers.try_recv() {
                 Ok(_) => self.asked = None,
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
@@ -103,7 +104,8 @@ impl<T: Send + 'static> Worker<T> {
         self.asked = self.ask.try_send(()).is_ok().then(Instant::now);
     }
 
-    /// What it answers within so much time from when it was asked, and how long that took: nobody waits a second time for one that is stuck.
+    /// The answer, if it arrives within `patience` after the request, and the time that it took. A thread that is stuck is not
+    /// waited for a second time.
     fn answer(&mut self, patience: Duration) -> (Result<T, String>, Duration) {
         let ended = || Err("its reader has ended".to_owned());
         loop {
@@ -113,7 +115,7 @@ impl<T: Send + 'static> Worker<T> {
                     return (Err("it does not answer".to_owned()), asked.elapsed());
                 }
                 Err(RecvTimeoutError::Disconnected) => ended(),
-                // What it was asked in an earlier pass says nothing of now.
+                // The answer to a request of an earlier pass is outdated.
                 Ok(_) if self.is_late => {
                     self.ask_now();
                     continue;
@@ -130,7 +132,7 @@ impl<T: Send + 'static> Worker<T> {
     }
 }
 
-/// What reads one source, and what is known of it.
+/// A thread that reads one source, and what is known about the source.
 struct Reader {
     device: Option<String>,
     name: String,
@@ -152,12 +154,12 @@ impl Reader {
 
 /// All sources, and their threads.
 pub(super) struct Collector {
-    /// What looks for sources; the kernel may ask the firmware for that, too.
+    /// The thread that searches for sources. The kernel may query the firmware for this too.
     finder: Result<Worker<Result<Vec<Found>, String>>, String>,
-    /// How long the search and each source may take.
+    /// Maximum time for the search, and for each source.
     patience: Duration,
     readers: Vec<Reader>,
-    /// What has been said of those that could not be read, so that it is said once.
+    /// The errors that were already reported, so that each is printed once.
     said: Vec<(String, String)>,
 }
 
@@ -167,14 +169,14 @@ impl Collector {
         Self { finder, patience, readers: Vec::new(), said: Vec::new() }
     }
 
-    /// The sources that there are now.
+    /// The sources that exist now.
     fn find(&mut self) -> Result<Vec<Found>, String> {
         let finder = self.finder.as_mut().map_err(|why| why.clone())?;
         finder.ask();
         finder.answer(self.patience).0?
     }
 
-    /// Reads everything once.
+    /// Reads all sources once.
     pub(super) fn read(&mut self) -> Families {
         let mut families = Families::default();
         let mut wrong = Vec::new();
@@ -207,7 +209,7 @@ impl Collector {
                 Err(why) => {
                     families.merge((reader.absent)());
                     wrong.push((reader.name.clone(), why));
-                    // One that has answered is opened anew; one that has not would not answer then either.
+                    // A source that answered with an error is opened again. One that did not answer would not answer then either.
                     reader.worker.is_busy()
                 }
             }
@@ -220,7 +222,8 @@ impl Collector {
         families
     }
 
-    /// Ends the readers of what has gone, and starts those of what is new; those that cannot be started are given back.
+    /// Ends the readers of sources that no longer exist, and starts readers for new ones. Returns those that could not be
+    /// started.
     fn keep(&mut self, found: Vec<Found>) -> Vec<(String, Families, String)> {
         self.readers.retain(|reader| found.iter().any(|found| found.identity == reader.identity));
         let mut refused = Vec::new();
@@ -247,7 +250,7 @@ mod tests {
 
     const VALUE: Metric<'static> = Metric::gauge("value", "A value.");
 
-    /// What each device does, by name: a value, or an error, or nothing until it is to do something else.
+    /// What each device does, by name: it returns a value or an error, or it hangs until it is told otherwise.
     type Doing = Vec<(&'static str, Result<u64, &'static str>)>;
 
     #[derive(Clone, Default)]
@@ -270,7 +273,7 @@ mod tests {
         }
     }
 
-    /// More than anything takes that is not stuck, on a busy machine too.
+    /// Longer than any operation that is not stuck takes, on a busy machine too.
     const PATIENCE: Duration = Duration::from_secs(3);
 
     struct Fake(Script);
@@ -331,18 +334,18 @@ mod tests {
         let text = read(&[("a", Err("broken")), ("b", Ok(3))]);
         assert!(has(&text, "uverbs_up{device=\"a\"} 0") && !text.contains("value{device=\"a\"}"), "{text}");
         assert!(has(&text, "uverbs_up{device=\"b\"} 1") && has(&text, "value{device=\"b\"} 3"), "{text}");
-        // It is back, and the other one has gone.
+        // This device is back, and the other one has been removed.
         let text = read(&[("a", Ok(4))]);
         assert!(has(&text, "uverbs_up{device=\"a\"} 1") && has(&text, "value{device=\"a\"} 4"), "{text}");
         assert!(!text.contains("\"b\""), "{text}");
-        // One that does not answer holds nobody up, not even later.
+        // A device that does not answer delays nothing, in later passes either.
         for is_known in [false, true] {
             let begun = Instant::now();
             let text = read(&[("a", SILENT), ("b", Ok(5))]);
             assert!(has(&text, "uverbs_up{device=\"a\"} 0") && has(&text, "value{device=\"b\"} 5"), "{text}");
             assert!(!is_known || begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
         }
-        // Where the search does not end, or nobody tells which devices there are, those of before are read.
+        // If the search hangs or fails, the devices that were found before are read.
         let text = read(&[("b", Ok(6)), ("stuck", Ok(0))]);
         assert!(has(&text, "uverbs_discovery_successful 0") && has(&text, "value{device=\"b\"} 6"), "{text}");
         let text = read(&[("b", Ok(6)), ("lost", Ok(0))]);
@@ -356,10 +359,10 @@ mod tests {
         worker.ask();
         let since = worker.asked;
         assert!(since.is_some() && worker.answer(Duration::ZERO).0.is_err());
-        // It is not asked again, and its time began when it was asked first.
+        // No second request is made, and the time counts from the first one.
         worker.ask();
         assert_eq!(worker.asked, since);
-        // What it says then is of the time when it was asked first, and it is asked once more.
+        // The answer is to the first request, so another request is made.
         go.send(1).expect("it waits");
         go.send(2).expect("it waits");
         assert_eq!(worker.answer(Duration::from_secs(60)).0, Ok(Some(2)));

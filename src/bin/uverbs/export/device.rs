@@ -37,24 +37,25 @@ const PHYSICAL_STATE: Metric<'static> = Metric::gauge(
 );
 const RATE: Metric<'static> =
     Metric::gauge("node_infiniband_rate_bytes_per_second", "Speed of the port.").in_unit("bytes_per_second");
-/// The same of all devices.
+/// The name of the counter in the kernel, for all devices.
 pub(super) const KERNEL_NAME: Metric<'static> = Metric::gauge(
     "uverbs_kernel_name_info",
     "The kernel's name and folder of the counters of a metric with another name; the value is always 1.",
 );
 
-/// A device, and what reads it. It is opened again after it could not be read.
+/// Reads one device. The device is opened again after a failure.
 pub(super) struct Reader {
     device: Device,
     statistics: Statistics,
     resources: Option<Resources>,
-    /// Whether each counter has its kernel's name as a label.
+    /// Whether each counter gets a label with its name in the kernel.
     kernel_names: bool,
     ports: Vec<Port>,
 }
 
-/// What sysfs tells of a port. Each file has the kernel ask the device for all of a port (`ib_query_port`), on some drivers by several firmware commands, and
-/// a network interface without a speed has it complain in its log each time. So a port that stays active is asked for its state, and for the rest once in a while.
+/// The values of a port in sysfs. For each file, the kernel queries the whole port (`ib_query_port`), on some drivers with
+/// several firmware commands, and for a network interface without a speed it logs a complaint each time. Of a port that stays
+/// active, the state is therefore read each time, and the rest only once in a while.
 #[derive(Debug, Default)]
 struct Port {
     state: Option<u64>,
@@ -66,7 +67,7 @@ struct Port {
 
 /// A port that sends and receives (`enum ib_port_state`, ib_verbs.h).
 const ACTIVE: u64 = 4;
-/// How long the rest of an active port is not asked for.
+/// How long the rest of an active port is not read again.
 const WHILE: Duration = Duration::from_secs(60);
 
 impl Port {
@@ -88,7 +89,7 @@ impl Reader {
         let statistics = device.statistics()?;
         let resources = match device.resources() {
             Ok(resources) => Some(resources),
-            // Without RDMA netlink there are none.
+            // Without RDMA netlink there are no such rows.
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             Err(error) => return Err(error),
         };
@@ -114,7 +115,7 @@ impl Source for Reader {
             let of_port = labels.len();
             let is_beside = |other: &Statistic| (other.port(), other.source()) == (row.port(), source);
             let has_twin = || rows.iter().any(|other| is_beside(other) && counter.is_twin_of(other.name()));
-            // What two counters are called has the name of the one that was not called so.
+            // If two counters would have the same name, the renamed one gets a label with its own name.
             let label = if self.kernel_names || has_twin() { Some(name) } else { label };
             labels.extend(label.map(|name| ("counter", name)));
             families.add(&metric, &labels, row.value());
@@ -156,7 +157,7 @@ impl Source for Reader {
 }
 
 impl Reader {
-    /// What does not count: the device in words, and the states of its ports.
+    /// Values that are not counters: the description of the device, and the states of its ports.
     fn words(&mut self, families: &mut Families) {
         let (device, root) = (self.device.name(), self.device.sysfs());
         let guid = self.device.node_guid().to_string();

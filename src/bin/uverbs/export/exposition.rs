@@ -1,23 +1,23 @@
-//! What Prometheus reads: the classic text form, and OpenMetrics 1.0.
+//! The formats that Prometheus reads: the classic text format, and OpenMetrics 1.0.
 //!
-//! Both are written from the same families. Where they differ, OpenMetrics names a family of counters without `_total`, tells units, escapes
-//! quotes in help texts and says where it ends; the classic form has none of that.
+//! Both are written from the same families. The differences: OpenMetrics names a family of counters without `_total`, gives
+//! units, escapes quotes in help texts, and marks its end. The classic format does none of these.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// A form of the text.
+/// A format of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Version 0.0.4: what everything reads that knows Prometheus.
+    /// Version 0.0.4, which every program reads that supports Prometheus.
     Text,
     /// Version 1.0.0.
     OpenMetrics,
 }
 
 impl Form {
-    /// What Content-Type says. Prometheus 3 takes nothing else.
+    /// The value of Content-Type. Prometheus 3 accepts no other.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -26,16 +26,16 @@ impl Form {
     }
 }
 
-/// What a family's values do.
+/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// They only grow, until they begin again.
+    /// Its values only grow, until they start again.
     Counter,
     Gauge,
 }
 
 impl Kind {
-    /// How the names of its series end.
+    /// The suffix of the names of its series.
     fn suffix(self) -> &'static str {
         match self {
             Self::Counter => "_total",
@@ -44,13 +44,13 @@ impl Kind {
     }
 }
 
-/// A family, apart from its values.
+/// A family without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric<'a> {
     /// Without `_total`.
     pub(super) name: Cow<'a, str>,
     pub(super) kind: Kind,
-    /// The end of the name.
+    /// The unit, which is the end of the name.
     pub(super) unit: Option<&'static str>,
     pub(super) help: Cow<'a, str>,
 }
@@ -77,7 +77,7 @@ impl Metric<'static> {
     }
 }
 
-/// A number. Whole ones are written in full, though Prometheus keeps 53 bits of them.
+/// A number. Integers are written in full, although Prometheus keeps only 53 bits of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Number {
     Whole(u64),
@@ -102,7 +102,7 @@ impl From<bool> for Number {
     }
 }
 
-/// Names and values; the names are valid ones.
+/// Names and values of labels. The names must be valid.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 #[derive(Clone, Debug)]
@@ -110,16 +110,16 @@ struct Family {
     kind: Kind,
     unit: Option<&'static str>,
     help: String,
-    /// Labels as they are written, and the number.
+    /// Labels as text, and the number.
     samples: Vec<(String, Number)>,
 }
 
-/// Families by their names, each in one piece, as both forms want it.
+/// Families by name. Both formats require that each family is written in one piece.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Families(BTreeMap<String, Family>);
 
 impl Families {
-    /// Adds a value. The first value of a family says what the family is.
+    /// Adds a value. The first value of a family determines its type and help text.
     pub(super) fn add(&mut self, metric: &Metric<'_>, labels: Labels<'_>, number: impl Into<Number>) {
         let sample = (written(labels), number.into());
         match self.0.get_mut(&*metric.name) {
@@ -132,7 +132,7 @@ impl Families {
         }
     }
 
-    /// Adds all that others have.
+    /// Adds all families of `others`.
     pub(super) fn merge(&mut self, others: Self) {
         for (name, family) in others.0 {
             match self.0.get_mut(&name) {
@@ -142,7 +142,7 @@ impl Families {
         }
     }
 
-    /// Leaves one of each value of a family that several devices have told the same of.
+    /// Keeps one of several equal values of a family that several devices have exported.
     pub(super) fn unite(&mut self, metric: &Metric<'_>) {
         if let Some(family) = self.0.get_mut(&*metric.name) {
             family.samples.sort_by(|one, other| one.0.cmp(&other.0));
@@ -154,7 +154,7 @@ impl Families {
     pub(super) fn text(&self, form: Form) -> String {
         let mut text = String::new();
         for (name, family) in &self.0 {
-            // A string takes anything.
+            // Writing to a string cannot fail.
             let _ = family.write(&mut text, name, form);
         }
         if form == Form::OpenMetrics {
@@ -180,7 +180,7 @@ impl Family {
             writeln!(text, "# UNIT {name} {unit}")?;
         }
         for (labels, number) in &self.samples {
-            // Of these there are many.
+            // This part runs for every value.
             [name, total, labels, " "].into_iter().for_each(|part| text.push_str(part));
             match number {
                 Number::Whole(number) => writeln!(text, "{number}")?,
@@ -191,7 +191,7 @@ impl Family {
     }
 }
 
-/// `{device="mlx5_0",port="1"}`; nothing of no labels.
+/// Labels as text, such as `{device="mlx5_0",port="1"}`; empty if there are none.
 fn written(labels: Labels<'_>) -> String {
     let values: usize = labels.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     let mut text = String::with_capacity(values + 2);
@@ -208,8 +208,8 @@ fn written(labels: Labels<'_>) -> String {
     text
 }
 
-/// Appends a text with the escapes that both forms have. Lines end with a newline alone, and some parsers end the text at NUL: neither form has an
-/// escape for these two characters, so the replacement character stands for them.
+/// Appends a text with the escapes that both formats have. Lines end with a newline alone, and some parsers stop at NUL. Neither
+/// format has an escape for carriage return and NUL, so they are replaced by the replacement character.
 fn escape(to: &mut String, text: &str, with_quotes: bool) {
     let mut rest = text;
     let is_special = |c: char| matches!(c, '\\' | '\n' | '\r' | '\0') || (c == '"' && with_quotes);

@@ -1,8 +1,9 @@
-//! Flow rules in force, whose counters are exported.
+//! Flow rules that are in force, whose counters are exported.
 //!
-//! Each device's rules are a source of their own: one that hangs takes nothing from the series of others. One thread has new rules take the
-//! place of old ones; it locks what it changes, and nothing else. It does not wait long for a device that a scrape has found to hang; one that
-//! begins to hang while its rules are changed keeps those of all devices that are changed with it until the kernel gives up on its command.
+//! The rules of each device are a separate source, so a device that hangs does not affect the series of others. One thread
+//! replaces the rules after the file has changed, and locks only what it changes. If a scrape has found that a device hangs, this
+//! thread waits for it only briefly. If a device begins to hang while its rules are replaced, the rules of all devices that are
+//! changed at the same time stay as they are until the kernel's command ends.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,10 +23,10 @@ use crate::rules::rig::{Counting, Rig, Totals};
 use crate::rules::{Wanted, file};
 use crate::target::Target;
 
-/// How long rules that a device refuses are not tried again.
+/// How long the program waits before it tries rules again that a device has refused.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long the devices may take to answer before their rules cannot be changed: less than a scrape waits for them.
+/// How long devices may take to answer before a change of their rules is refused. This is less than a scrape waits for them.
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2_000 });
 
 const PACKETS: Metric<'static> =
@@ -46,9 +47,9 @@ pub(super) struct Flows {
     around: Arc<Around>,
     /// By device, in the order of the file.
     devices: Mutex<Vec<Arc<OfDevice>>>,
-    /// Names of devices that the file does not name any more, and whose rules are in force until they answer.
+    /// Names of devices that the file no longer contains, but whose rules are in force until the device answers.
     ending: Arc<Mutex<Vec<String>>>,
-    /// Whether the file was without mistake when it was read last.
+    /// Whether the file had no mistake when it was read last.
     is_loaded: AtomicBool,
 }
 
@@ -56,35 +57,35 @@ pub(super) struct Flows {
 struct OfDevice {
     name: String,
     around: Arc<Around>,
-    /// What the file says, which can be told while the device hangs.
+    /// The rules in the file, which can be exported while the device hangs.
     wanted: Mutex<Arc<[Wanted]>>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// In the order of the file. They end before the device is closed.
+    /// In the order of the file. They are destroyed before the device is closed.
     rules: Vec<Rule>,
-    /// The open device, if it is there.
+    /// The open device, if it exists.
     rig: Option<Rig>,
-    /// When rules are tried again that are not in force.
+    /// When rules that are not in force are tried again.
     due: Instant,
 }
 
 struct Rule {
     wanted: Wanted,
-    /// None if the device is not there, or has refused it.
+    /// `None` if the device does not exist or has refused the rule.
     counting: Option<Counting>,
-    /// What was said of it last, so that it is said once.
+    /// The last message about the rule, so that it is printed once.
     said: Option<String>,
 }
 
-/// What is to take the place of a device's rules.
+/// The new rules of a device, before they replace the old ones.
 struct Staged<'a> {
     device: &'a OfDevice,
     state: MutexGuard<'a, State>,
     /// The device, if it had to be opened.
     rig: Option<Rig>,
-    /// Each rule, with the place of the one of before that it is, or what counts for it.
+    /// Each rule, with the position of the same rule among the old ones, or with its new counters.
     rules: Vec<(Wanted, Result<usize, Option<Counting>>)>,
 }
 
@@ -97,10 +98,11 @@ impl Flows {
         locked(&self.devices).iter().map(|device| locked(&device.wanted).len()).sum()
     }
 
-    /// Has the rules of the file take the place of those that were in force. Those that stay go on counting. A device that is not there is waited for.
+    /// Replaces the rules in force by those of the file. Rules that are in both continue to count. Rules of a device that does
+    /// not exist wait for it.
     ///
     /// # Errors
-    /// A mistake of the file, or a rule that its device refuses; then all is as it was.
+    /// A mistake in the file, or a rule that its device refuses. Nothing has changed then.
     pub(super) fn load(&self, path: &Path) -> Outcome {
         let wanted = file::load(path);
         let loaded =
@@ -125,7 +127,8 @@ impl Flows {
             }
             devices.push(device);
         }
-        // All are there before rules of any are put in force: nobody waits for one with the others in hand.
+        // All locks are taken before any rule is put in force, so that the thread never waits for one device while it has changed
+        // another.
         let mut states = Vec::with_capacity(changed.len());
         for (device, _) in &changed {
             states.push(locked_until(&device.state, end).ok_or_else(|| silent(&device.name))?);
@@ -136,7 +139,7 @@ impl Flows {
         }
         staged.into_iter().for_each(Staged::commit);
         *locked(&self.devices) = devices.clone();
-        // What the file does not name any more ends now, not when the next scrape finds it gone.
+        // Rules of devices that the file no longer contains end now, not at the next scrape.
         for gone in before.iter().filter(|gone| !devices.iter().any(|device| Arc::ptr_eq(device, gone))) {
             match locked_until(&gone.state, end) {
                 Some(mut state) => state.clear(),
@@ -146,7 +149,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Ends the rules of a device as soon as it answers.
+    /// Ends the rules of a device as soon as the device answers.
     fn end_later(&self, gone: Arc<OfDevice>) {
         let ending = self.ending.clone();
         locked(&ending).push(gone.name.clone());
@@ -154,7 +157,7 @@ impl Flows {
             locked(&gone.state).clear();
             locked(&ending).retain(|name| *name != gone.name);
         };
-        // Without a thread they end with the reader of the device.
+        // Without a thread, they end with the reader of the device.
         if thread::Builder::new().name("ending".to_owned()).spawn(wait).is_err() {
             locked(&self.ending).pop();
         }
@@ -165,7 +168,7 @@ impl Flows {
         let found = |device: &Arc<OfDevice>| {
             let (ours, theirs) = (device.clone(), device.clone());
             let name = format!("rules of {}", device.name);
-            // One of the same name that was made anew is another one.
+            // A device that was removed from the file and added again is a new source.
             let identity = format!("{name} {:p}", Arc::as_ptr(device));
             let absent = Box::new(move || ours.absent());
             Found {
@@ -179,18 +182,18 @@ impl Flows {
         locked(&self.devices).iter().map(found).collect()
     }
 
-    /// What is told of all of them.
+    /// Adds the values about all rules.
     pub(super) fn add_to(&self, families: &mut Families) {
         families.add(&LOADED, &[], self.is_loaded.load(Ordering::Relaxed));
     }
 }
 
-/// Why the rules of a device cannot be changed that does not answer.
+/// The error for a device that does not answer, so that its rules cannot be changed.
 fn silent(name: &str) -> Failure {
     Failure::Other(format!("{name} does not answer: its rules cannot be changed now"))
 }
 
-/// Rules by their devices, in the order of the file.
+/// Rules grouped by device, in the order of the file.
 fn by_device(wanted: Vec<Wanted>) -> Vec<(String, Vec<Wanted>)> {
     let (mut groups, mut places) = (Vec::<(String, Vec<Wanted>)>::new(), HashMap::<String, usize>::new());
     for wanted in wanted {
@@ -224,7 +227,7 @@ impl OfDevice {
         Self { name, around, wanted: Mutex::new([].into()), state: Mutex::new(state) }
     }
 
-    /// Puts those of these rules in force that are not yet.
+    /// Creates those of the rules that are not in force yet.
     fn stage<'a>(&'a self, mut state: MutexGuard<'a, State>, wanted: &[Wanted]) -> Outcome<Staged<'a>> {
         let places: HashMap<&str, usize> =
             state.rules.iter().enumerate().map(|(place, rule)| (&*rule.wanted.name, place)).collect();
@@ -262,7 +265,7 @@ impl OfDevice {
         Ok(Staged { device: self, state, rig, rules })
     }
 
-    /// What is told of rules whose device cannot be read.
+    /// The values that are exported for rules whose device cannot be read.
     fn absent(&self) -> Families {
         let mut families = Families::default();
         let wanted = locked(&self.wanted).clone();
@@ -317,7 +320,7 @@ impl State {
                 }
             }
         }
-        // What went with its device counts no more; another one may come.
+        // Rules of a device that was removed no longer count. The device may come back.
         if is_gone {
             self.rules.iter_mut().for_each(|rule| rule.counting = None);
             self.rig = None;
@@ -325,14 +328,14 @@ impl State {
         families
     }
 
-    /// Puts rules in force whose device was not there and is now.
+    /// Puts rules in force whose device did not exist before and does now.
     fn begin(&mut self, device: &OfDevice) {
         let absent = |rule: &&mut Rule| rule.counting.is_none();
         if Instant::now() < self.due || !self.rules.iter_mut().any(|rule| absent(&&mut *rule)) {
             return;
         }
         let begun = match device.around.target(&device.name) {
-            // It is found by the search of the next pass.
+            // The search of the next pass finds it.
             Ok(None) => return,
             Ok(Some(target)) => self.try_all(&target),
             Err(failure) => Err(failure),
@@ -374,7 +377,7 @@ impl Rule {
     }
 }
 
-/// What is told of one rule: what it has counted, if that could be read.
+/// Adds the values of one rule: its totals, if they could be read.
 fn told(families: &mut Families, wanted: &Wanted, totals: Option<Totals>) {
     let port = wanted.port.to_string();
     let labels = [("device", &*wanted.device), ("port", &*port), ("flow", &*wanted.name)];
@@ -433,22 +436,22 @@ mod tests {
         let device = locked(&flows.devices).get(1).cloned().expect("the second device");
         let hangs = locked(&device.state);
         has(&[("a", "soft0", 1), ("b", "no such device", 0)]);
-        // Nor does it keep rules of others from being changed.
+        // It does not prevent changes of other devices' rules either.
         load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
-        // Its own cannot be; then all stays as it is.
+        // Its own rules cannot be changed, and then nothing changes.
         let other = rule("b", "no such device", "tcp");
         let why = load(&(rule("e", "soft0", "udp") + &other)).expect_err("it does not answer").to_string();
         assert!(why.contains("no such device does not answer"), "{why}");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
-        // They can be left out, and end as soon as it answers.
+        // They can be removed from the file, and end as soon as the device answers.
         load(&rule("c", "soft0", "udp")).expect("rules that can be");
         has(&[("c", "soft0", 1)]);
         let why =
             load(&(rule("c", "soft0", "udp") + &stuck)).expect_err("the old ones are there").to_string();
         assert!(why.contains("no such device does not answer"), "{why}");
         drop(hangs);
-        // No scrape is needed for that.
+        // This does not need a scrape.
         let begun = Instant::now();
         while !locked(&flows.ending).is_empty() {
             assert!(begun.elapsed() < Duration::from_secs(60), "they have not ended");
@@ -457,7 +460,7 @@ mod tests {
         assert!(locked(&device.state).rules.is_empty());
         load(&(rule("c", "soft0", "udp") + &stuck)).expect("rules that can be");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
-        // What the file does not name any more ends, and what is refused changes nothing.
+        // Rules that the file no longer contains end, and a refused file changes nothing.
         load(&(rule("c", "soft0", "udp") + &rule("d", "soft0", "ip ttl 7"))).expect_err("it is refused");
         has(&[("c", "soft0", 1), ("b", "no such device", 0)]);
         load(&rule("d", "soft0", "udp")).expect("nobody has it");

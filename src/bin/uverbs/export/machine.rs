@@ -17,26 +17,26 @@ const VERSION: Metric<'static> =
 
 /// What is to be exported.
 pub(super) struct Locals {
-    /// The embedded device, if it is named.
+    /// The soft device, if it is named.
     pub(super) soft: Option<SoftDevice>,
-    /// The devices that are named, by name or node; all that there are if it is empty.
+    /// The devices that are named, by name or node. If it is empty, all devices are exported.
     pub(super) only: Vec<String>,
     pub(super) flows: Option<Arc<Flows>>,
-    /// Who is told which devices there are.
+    /// Receives the list of devices.
     pub(super) around: Arc<Around>,
     pub(super) kernel_names: bool,
 }
 
 impl Locals {
-    /// Refuses a name that no device has. One that goes later is told to be down.
+    /// Refuses a name that no device has. A device that is removed later is reported as down.
     pub(super) fn check(&self) -> Outcome {
         self.only.iter().try_for_each(|name| Target::find(name, false).map(drop))
     }
 
-    /// The devices to be exported, and of those that are named what is not there.
+    /// The devices to export, and the names of those that do not exist.
     fn devices(&self) -> Result<(Vec<Device>, Vec<String>), String> {
         let devices = uverbs::devices().map_err(|error| error.to_string())?;
-        // Two of one name cannot be told apart: it is the embedded one that was named.
+        // If two devices have the same name, the soft device is meant.
         let is_soft = |name: &str| self.soft.as_ref().is_some_and(|soft| soft.name() == name);
         let (mut wanted, mut gone) = (Vec::new(), Vec::new());
         for name in self.only.iter().filter(|name| !is_soft(name)) {
@@ -58,7 +58,7 @@ pub(super) struct Wide(pub(super) Locals);
 
 impl Machine for Wide {
     fn find(&mut self) -> Result<Vec<Found>, String> {
-        // What was named and is not there is told to be down.
+        // A named device that does not exist is reported as down.
         let (devices, gone) = self.0.devices()?;
         let mut found = Vec::new();
         for name in gone {
@@ -98,7 +98,7 @@ impl Machine for Wide {
     }
 }
 
-/// What is of no device.
+/// Values that do not belong to a device.
 struct Rest(Option<Arc<Flows>>);
 
 impl Source for Rest {

@@ -1,4 +1,4 @@
-//! `uverbs export`: what devices have counted, for Prometheus.
+//! `uverbs export`: exports the counters of devices to Prometheus.
 
 mod around;
 mod collect;
@@ -42,14 +42,14 @@ use crate::units;
 use crate::watch::source::{Running, Source};
 use crate::watch::spec::Spec;
 
-/// How long devices may take to be read; Prometheus gives a scrape ten seconds if nothing is said.
+/// Maximum time for reading the devices. By default, Prometheus gives a scrape ten seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For a request, and for its answer.
+/// Maximum time for a request, and for its response.
 const TIME: Duration = Duration::from_secs(10);
-/// How long is waited when no more files can be opened.
+/// Pause when no more files can be opened.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The port if none is said.
+/// The default port.
 const PORT: u16 = 9979;
 
 const ROOT: &str = "<!DOCTYPE html>\n<title>uverbs export</title>\n<p>What this machine's RDMA devices have counted: \
@@ -96,7 +96,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
-    // Before anything is put in force.
+    // Before any rule is put in force.
     let signals = Signals::new()?;
     let soft = args.device.iter().any(|name| *name == SoftDevice::default().name()).then(SoftDevice::default);
     let running = generator(args, soft.as_ref())?;
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     failure::first([served, stopped])
 }
 
-/// Made-up traffic for the soft device.
+/// The generated traffic of the soft device.
 fn generator(args: &Args, soft: Option<&SoftDevice>) -> Outcome<Option<Running>> {
     let Some(spec) = &args.generate else { return Ok(None) };
     let soft = soft
@@ -129,20 +129,20 @@ fn generator(args: &Args, soft: Option<&SoftDevice>) -> Outcome<Option<Running>>
     Source::Generator(traffic).start(soft.clone()).map(Some)
 }
 
-/// The rules of a file, in force.
+/// Puts the rules of a file in force.
 fn started(path: &Path, around: Arc<Around>) -> Outcome<Arc<Flows>> {
     let flows = Flows::new(around);
     flows.load(path)?;
     Ok(Arc::new(flows))
 }
 
-/// A thread that reads the rules again when it is told to: devices are opened in it, and whoever has the rules meanwhile is waited for.
+/// A thread that reads the rules again on request. It opens devices, and waits for other users of the rules.
 fn reloader(
     path: Option<PathBuf>,
     flows: Option<Arc<Flows>>,
     snapshots: Arc<Snapshots>,
 ) -> Outcome<SyncSender<()>> {
-    // One more that waits is enough: it reads what the file has then.
+    // One waiting request is enough: the thread then reads the current contents of the file.
     let (tell, told) = mpsc::sync_channel(1);
     let run = move || told.iter().for_each(|()| reload(path.as_deref(), flows.as_deref(), &snapshots));
     let spawned = thread::Builder::new().name("rules".to_owned()).spawn(run);
@@ -150,7 +150,8 @@ fn reloader(
     Ok(tell)
 }
 
-/// What ends the program or has it read its rules again. Each signal wakes up who waits for the pipe.
+/// The signals that end the program or make it read its rules again. Each signal writes to a pipe, which wakes the thread that
+/// waits for it.
 struct Signals {
     stop: Stop,
     reload: Arc<AtomicBool>,
@@ -181,13 +182,13 @@ impl Signals {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(Failure::Other(format!("waiting for connections: {errno}"))),
         }
-        // What was written is of no matter.
+        // The bytes have no meaning.
         while (&self.woken).read(&mut [0; 64]).is_ok_and(|len| len > 0) {}
         Ok(())
     }
 }
 
-/// Answers scrapes until a signal comes.
+/// Answers scrapes until a signal ends the program.
 fn serve(args: &Args, mut collector: Collector, flows: Option<Arc<Flows>>, signals: &Signals) -> Outcome {
     let failed = |error| Failure::File(args.listen.to_string(), error);
     let listener = TcpListener::bind(args.listen).map_err(failed)?;
@@ -213,7 +214,7 @@ fn serve(args: &Args, mut collector: Collector, flows: Option<Arc<Flows>>, signa
         }
         let accepted = server.accept(&listener);
         if let Err(error) = &accepted {
-            // The connection still waits, and would be told of in each round.
+            // The connection is still waiting and would be reported in each round.
             if !is_short {
                 failure::remark(format_args!("connections are not served now: {error}"));
             }
@@ -224,13 +225,13 @@ fn serve(args: &Args, mut collector: Collector, flows: Option<Arc<Flows>>, signa
     Ok(())
 }
 
-/// Reads the rules again; after a mistake those of before stay in force.
+/// Reads the rules again. After a mistake, the old rules stay in force.
 fn reload(path: Option<&Path>, flows: Option<&Flows>, snapshots: &Snapshots) {
     let (Some(path), Some(flows)) = (path, flows) else {
         return failure::remark("nothing to read again: there is no --rules");
     };
     let loaded = flows.load(path);
-    // Whoever asks once this was said is told of these rules.
+    // Requests that arrive after the message was printed get the new rules.
     snapshots.forget();
     match loaded {
         Ok(()) => {
@@ -244,7 +245,7 @@ fn reload(path: Option<&Path>, flows: Option<&Flows>, snapshots: &Snapshots) {
     }
 }
 
-/// One text of a snapshot.
+/// The text of a snapshot in one format.
 struct Text(Arc<Snapshot>, Form);
 
 impl AsRef<[u8]> for Text {

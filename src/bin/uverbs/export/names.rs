@@ -1,9 +1,9 @@
-//! Under which names counters are exported.
+//! The names under which counters are exported.
 //!
-//! What node_exporter's InfiniBand collector has (1.11, collector/infiniband_linux.go) keeps that name and its labels `device` and `port`, so that dashboards
-//! and rules which people have go on working, arithmetic between two series among them. All else has the kernel's own name behind the
-//! name of its folder: `uverbs_port_` for `ports/P/counters`, `uverbs_hw_` for `ports/P/hw_counters`, `uverbs_device_hw_` for the device's
-//! `hw_counters`.
+//! A counter that node_exporter's InfiniBand collector exports (1.11, collector/infiniband_linux.go) keeps that name and the
+//! labels `device` and `port`, so that existing dashboards and rules continue to work, including arithmetic between two series.
+//! Other counters have the kernel's name with a prefix for the folder: `uverbs_port_` for `ports/P/counters`, `uverbs_hw_` for
+//! `ports/P/hw_counters`, `uverbs_device_hw_` for the device's `hw_counters`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use uverbs::statistics::{Source, Unit};
 
 use super::exposition::{Kind, Metric};
 
-/// The kernel's name; node_exporter's, without `node_infiniband_` and `_total`; what is counted.
+/// The kernel's name; node_exporter's name without `node_infiniband_` and `_total`; a description.
 type Known = (&'static str, &'static str, &'static str);
 
 /// InfiniBand's own counters of a port.
@@ -129,7 +129,7 @@ const HARDWARE: &[Known] = &[
     ("rx_write_requests", "rx_write_requests", "write requests received"),
 ];
 
-/// A counter as the kernel knows it.
+/// A counter of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counter<'a> {
     pub(super) source: Source,
@@ -139,13 +139,13 @@ pub(super) struct Counter<'a> {
     pub(super) is_of_port: bool,
 }
 
-/// What a folder of sysfs gives to its counters.
+/// How the counters of a folder in sysfs are named.
 struct Place {
     /// The folder itself.
     folder: &'static str,
-    /// How names begin that node_exporter has not.
+    /// The prefix of names that node_exporter does not have.
     prefix: &'static str,
-    /// Those that it has.
+    /// The counters that node_exporter has.
     known: &'static [Known],
 }
 
@@ -162,17 +162,18 @@ impl<'a> Counter<'a> {
         self.place().known.iter().find(|(kernel, ..)| *kernel == self.name)
     }
 
-    /// Whether another counter of the same folder has the name that this one gets by its unit: `x` is exported as `x_bytes`.
+    /// Whether another counter of the same folder already has the name that this one would get from its unit: `x` is exported as
+    /// `x_bytes`.
     pub(super) fn is_twin_of(&self, other: &str) -> bool {
         self.unit == Unit::Bytes && !self.is_renamed() && other.strip_suffix("_bytes") == Some(self.name)
     }
 
-    /// Whether its series is not called as the kernel calls it.
+    /// Whether the name of its series differs from the kernel's name.
     pub(super) fn is_renamed(&self) -> bool {
         self.known().is_some()
     }
 
-    /// Its family, and the label that has the kernel's name where the family's name cannot have it.
+    /// Its family, and the label with the kernel's name if the family's name cannot contain it.
     pub(super) fn metric(&self) -> (Metric<'static>, Option<&'a str>) {
         let place = self.place();
         let is_bytes = self.unit == Unit::Bytes;
@@ -186,7 +187,7 @@ impl<'a> Counter<'a> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut name = place.prefix.to_owned();
         name.extend(self.name.chars().map(|c| if is_valid(c) { c } else { '_' }));
-        // Two names of the kernel must not become one series.
+        // Two names of the kernel must not become the same series.
         let is_changed = !self.name.chars().all(is_valid) || self.name.ends_with("_total");
         if name.ends_with("_total") {
             name.truncate(name.len() - "_total".len());
@@ -196,7 +197,7 @@ impl<'a> Counter<'a> {
         }
         let unit = is_bytes.then_some("bytes");
         let help: Cow<'_, str> = if is_changed {
-            // Which of them it is says the label.
+            // The label distinguishes them.
             format!(
                 "A counter of {}, whose name is in the label `counter`, in {}.",
                 place.folder,
@@ -228,7 +229,7 @@ mod tests {
         assert!(metric.help.starts_with("port_rcv_data of ports/P/counters: "), "{}", metric.help);
         let (metric, _) = counter(Source::Hardware, "out_of_buffer", Unit::Events).metric();
         assert_eq!(metric.name, "node_infiniband_out_of_buffer_drops");
-        // rxe has this name in both folders.
+        // rxe has a counter of this name in both folders.
         let (metric, _) = counter(Source::Hardware, "link_downed", Unit::Events).metric();
         assert_eq!(metric.name, "uverbs_hw_link_downed");
     }
@@ -274,7 +275,7 @@ mod tests {
         assert!(PORT.is_sorted() && HARDWARE.is_sorted());
     }
 
-    /// The manual has a row for each.
+    /// Each counter has a row in the documentation.
     #[test]
     fn the_guide_has_each_name() {
         let guide = include_str!("../../../../docs/guide/prometheus.md");
@@ -284,7 +285,7 @@ mod tests {
         }
     }
 
-    /// What the dashboard and the guide ask for is what is exported.
+    /// Every series that the dashboard and the guide use is exported.
     #[test]
     fn the_dashboard_asks_for_names_that_are_there() {
         let guide = include_str!("../../../../docs/guide/prometheus.md");

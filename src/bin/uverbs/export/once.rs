@@ -1,4 +1,4 @@
-//! `--once`: a file for node_exporter's textfile collector, written whole or not at all.
+//! `--once`: a file for node_exporter's textfile collector, written completely or not at all.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,24 +9,25 @@ use std::path::{Path, PathBuf};
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// Has `text` take the place of what the file has. Readers see the old text or the new one.
+/// Replaces the contents of the file by `text`. Readers see the old or the new contents.
 ///
 /// # Errors
-/// The file is as it was then.
+/// The file is unchanged in this case.
 pub(super) fn write(path: &Path, text: &str) -> Outcome {
     let failed = |error| Failure::File(path.display().to_string(), error);
     let temporary =
         temporary(path).ok_or_else(|| Failure::Usage(format!("{}: it names no file", path.display())))?;
-    // What is there is replaced: a device, a pipe or a link is not what anybody wants replaced.
+    // Only a regular file is replaced. If the path names a device, a pipe or a link, replacing it would not be what the user
+    // wants.
     if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(failed(io::Error::other("it is there, and is no regular file")));
     }
     let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary).map_err(failed)?;
     let written = file
         .write_all(text.as_bytes())
-        // The collector is another user, whatever the umask of whoever writes.
+        // The collector runs as another user, so the file must be readable whatever the umask is.
         .and_then(|()| file.set_permissions(fs::Permissions::from_mode(0o644)))
-        // What is renamed before it is on the disk may be empty after the machine has died.
+        // A file that is renamed before it is on the disk may be empty after a crash of the machine.
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
@@ -35,7 +36,7 @@ pub(super) fn write(path: &Path, text: &str) -> Outcome {
     })
 }
 
-/// A name of our own beside the file, whose end is not `.prom`, by which the collector knows its files.
+/// A name in the same directory that does not end in `.prom`, because the collector reads files with that ending.
 fn temporary(path: &Path) -> Option<PathBuf> {
     let mut name = OsString::from(".");
     name.push(path.file_name()?);
@@ -122,7 +123,7 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         assert!(matches!(write(&link, "x"), Err(Failure::File(..))));
         assert!(fs::symlink_metadata(&link).is_ok_and(|there| there.is_symlink()));
-        // Another process of our number, in another container, is at work.
+        // A process with the same process number, in another container, is writing its file.
         let busy = temporary(&path).expect("a name");
         fs::write(&busy, "theirs").expect("a file");
         assert!(matches!(write(&path, "x"), Err(Failure::File(..))));

@@ -1,4 +1,4 @@
-//! Scrapes share what was read: however many come at once, devices are read once.
+//! Scrapes share one reading: however many arrive at the same time, the devices are read once.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use super::exposition::{Families, Form, Metric};
 const READS: Metric<'static> =
     Metric::counter("uverbs_exporter_reads", "Passes over all devices since the exporter was started.");
 
-/// What one pass has found, and its texts, each written when somebody wants it.
+/// The result of one pass, and its texts, each created when it is first requested.
 pub(super) struct Snapshot {
     families: Families,
-    /// When the pass began: values are no older.
+    /// When the pass began. No value is older.
     begun: Instant,
     texts: [OnceLock<String>; 2],
 }
@@ -21,7 +21,7 @@ impl Snapshot {
         Self { families, begun, texts: Default::default() }
     }
 
-    /// The text in one form.
+    /// The text in one format.
     pub(super) fn text(&self, form: Form) -> &str {
         let [text, open_metrics] = &self.texts;
         let place = match form {
@@ -32,22 +32,22 @@ impl Snapshot {
     }
 }
 
-/// Reads everything once.
+/// Reads all devices once.
 pub(super) type Read = Box<dyn FnMut() -> Families + Send>;
 
-/// The newest snapshot, and who makes the next one.
+/// The newest snapshot, and the means to make the next one.
 pub(super) struct Snapshots {
     max_age: Duration,
     state: Mutex<State>,
-    /// A pass has ended.
+    /// Notified when a pass has ended.
     ended: Condvar,
 }
 
 struct State {
     latest: Option<Arc<Snapshot>>,
-    /// Nobody is given what was begun before.
+    /// Snapshots that began before this time are not used any more.
     since: Instant,
-    /// Taken by the one who reads.
+    /// Taken by the thread that reads.
     read: Option<Read>,
     passes: u64,
 }
@@ -62,12 +62,12 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has scrapes from now on get what is read from now on, whatever the age of what was read before.
+    /// From now on, scrapes get only values that are read from now on, whatever the allowed age is.
     pub(super) fn forget(&self) {
         self.state().since = Instant::now();
     }
 
-    /// A snapshot that is no older than it may be. Who finds none reads, unless somebody does already.
+    /// A snapshot that is not older than allowed. If there is none, the calling thread reads, unless another thread already does.
     pub(super) fn get(&self) -> Arc<Snapshot> {
         let asked = Instant::now();
         let mut state = self.state();
@@ -97,7 +97,7 @@ impl Snapshots {
     }
 }
 
-/// The turn of the one who reads, which ends however that ends.
+/// The right to read, which ends also if the reading thread panics.
 struct Turn<'a> {
     snapshots: &'a Snapshots,
     read: Option<Read>,
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_read_that_was_too_slow_for_its_age_ends_all_the_same() {
-        // Those who wait find what they waited for too old for them only if it began long before they asked.
+        // A thread that waited for a pass uses its result unless the pass began too long before the thread's request.
         let (snapshots, reads) = counted(Duration::from_millis(1), Duration::from_millis(50));
         let scrapes: Vec<_> = (0..4)
             .map(|_| {

@@ -1,25 +1,25 @@
-//! A listing in two forms at once: indented text, laid out as ibv_devinfo does, and JSON.
+//! A listing in two forms at the same time: indented text, laid out as by ibv_devinfo, and JSON.
 
 use std::fmt::Display;
 
 use serde_json::{Map, Value};
 
 const TAB: usize = 8;
-/// Where the names of flags stand.
+/// The indentation of names of flags.
 const FLAG: &str = "\t\t\t\t\t";
 
 /// Fields of one indentation.
 #[derive(Debug)]
 pub(super) struct Section {
     indent: usize,
-    /// Where values begin, if the field's name leaves room.
+    /// The column of values, if the field's name leaves room.
     column: usize,
     pub(super) text: String,
     pub(super) json: Map<String, Value>,
 }
 
 impl Section {
-    /// A section `indent` tabs deep, whose values begin at the tab number `column`.
+    /// A section that is indented by `indent` tabs; values begin at tab number `column`.
     pub(super) fn new(indent: usize, column: usize) -> Self {
         Self { indent, column: column * TAB, text: String::new(), json: Map::new() }
     }
@@ -44,17 +44,17 @@ impl Section {
         self.field(key, number, number);
     }
 
-    /// A name with the number it stands for.
+    /// A name with its number.
     pub(super) fn coded(&mut self, key: &str, name: &str, number: impl Display) {
         self.text(key, format_args!("{name} ({number})"));
     }
 
-    /// A line of its own.
+    /// A separate line.
     pub(super) fn remark(&mut self, text: &str) {
         self.text.push_str(&format!("{}{text}\n", "\t".repeat(self.indent)));
     }
 
-    /// Names of flags under the line before.
+    /// Names of flags, on lines after the last one.
     pub(super) fn flags<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
         for name in names {
             self.text.push_str(&format!("{FLAG}{name}\n"));
@@ -76,7 +76,7 @@ impl Section {
     }
 }
 
-/// The names of the bits that are set, lowest first, then what has no name.
+/// The names of the bits that are set, lowest first, followed by the bits without a name.
 pub(super) fn named(bits: u64, names: &[(u64, &str)]) -> Vec<String> {
     let known = names.iter().filter(|(bit, _)| bits & bit != 0);
     let mut words: Vec<_> = known.map(|(_, name)| (*name).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! A ping that waits for completion counters, where the other one polls: threads take the completions.
+//! A ping that waits for completion counters instead of polling: threads take the completions.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,17 +14,17 @@ use super::side::RECEIVE;
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// Longest time between two looks at signals.
+/// Maximum time between two checks for signals.
 const SLICE: Duration = Duration::from_millis(50);
-/// How long a failure that was counted may take until it is told.
+/// Maximum time between counting a failure and receiving its completion from the thread.
 const TOLD: Duration = Duration::from_secs(1);
 
 /// What the sides in this process wait for, each for all of its lines.
 #[derive(Debug)]
 pub(super) struct Watch {
-    /// Everything that was sent and received.
+    /// Counts everything that was sent and received.
     moved: Arc<CompletionCounter>,
-    /// What failed.
+    /// Sends the failed completions.
     tell: Sender<Completion>,
     failures: Receiver<Completion>,
 }
@@ -35,14 +35,14 @@ impl Watch {
         Ok(Self { moved: Arc::new(CompletionCounter::new(WaitObject::Unspecified)?), tell, failures })
     }
 
-    /// How much there was so far.
+    /// The number so far.
     pub(super) fn moved(&self) -> u64 {
         self.moved.read()
     }
 
-    /// Waits until there was more than that, or something has failed, or for a while.
+    /// Waits until the number is larger than `moved`, until a failure, or for a limited time.
     pub(super) fn wait(&self, moved: u64, timeout: Duration) -> Outcome<Option<Completion>> {
-        // No failure is passed over: the first one ends the ping.
+        // No failure is missed: the first one ends the ping.
         match self.moved.wait_since(moved + 1, 0, Some(timeout.min(SLICE))) {
             Err(error) if error.kind() == ErrorKind::OperationFailed => {
                 self.failures.recv_timeout(TOLD).map(Some).map_err(|_| Failure::from(error))
@@ -52,19 +52,20 @@ impl Watch {
         }
     }
 
-    /// Starts the thread of a queue. Where receives are of no queue pair to which counters could be bound it counts them itself.
+    /// Starts the thread of a queue. If receives do not belong to a queue pair to which counters could be bound, the thread counts them
+    /// itself.
     pub(super) fn start(&self, cq: CompletionQueue, unbound: Option<Arc<Messages>>) -> Outcome<Progress> {
         let (moved, tell) = (self.moved.clone(), self.tell.clone());
         let progress = Progress::start(cq, move |completion| {
             let is_ok = completion.ok().is_ok();
             if !is_ok {
-                // Nobody listens any more when the ping is over.
+                // When the ping is over, nothing receives this any more.
                 let _ = tell.send(completion);
             }
             let Some(messages) = unbound.as_ref().filter(|_| completion.wr_id == RECEIVE) else {
                 return;
             };
-            // Counters in memory take everything.
+            // Counters in memory accept every value.
             let _ = match is_ok {
                 true => messages.add(completion.len.into()).and_then(|()| moved.add(1)),
                 false => moved.add_err(1),
@@ -74,7 +75,7 @@ impl Watch {
     }
 }
 
-/// Counters of messages that were received.
+/// Counters of received messages.
 #[derive(Debug)]
 pub(super) struct Messages {
     count: CompletionCounter,
@@ -88,7 +89,7 @@ impl Messages {
     }
 }
 
-/// The counters of a line, and how much of them is known.
+/// The counters of a line, and their last known values.
 #[derive(Debug)]
 pub(super) struct Tally {
     sent: CompletionCounter,
@@ -97,7 +98,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Binds counters to a queue pair that is not connected yet, those of what it receives if it does.
+    /// Binds counters to a queue pair that is not connected yet, including those of received messages if it receives.
     pub(super) fn new<T: QpType>(
         qp: &mut QueuePair<T>,
         watch: &Watch,
@@ -109,12 +110,12 @@ impl Tally {
         qp.bind_counter(&sent, Counted::SEND)?;
         let mut all = Counted::SEND;
         if receives {
-            // Bound first, so who finds a message counted finds its bytes.
+            // Bound first, so that the bytes of a counted message are counted too.
             qp.bind_counter(&bytes, Counted::RECEIVE)?;
             qp.bind_counter(&count, Counted::RECEIVE)?;
             all |= Counted::RECEIVE;
         }
-        // Last, so who is woken by it finds the others as they are then.
+        // Bound last, so that a thread that it wakes finds the others up to date.
         qp.bind_counter(&watch.moved, all)?;
         Ok(Self { sent, received: Arc::new(Messages { count, bytes }), known: [0; 3] })
     }
@@ -123,7 +124,8 @@ impl Tally {
         self.received.clone()
     }
 
-    /// What has ended since it was asked last. The other side says nothing more before it has an answer, so that is one message.
+    /// The operations that ended since the last call. The other side sends nothing more before it gets an answer, so this is at most one
+    /// message.
     pub(super) fn ended(&mut self) -> [Option<Ended>; 2] {
         let [sent, received, bytes] = &mut self.known;
         let grown = |counter: &CompletionCounter, known: &mut u64| {

@@ -1,8 +1,9 @@
-//! How two sides tell each other their addresses: over TCP, with the messages of libibverbs' pingpong programs.
+//! How two sides exchange their addresses: over TCP, with the messages of libibverbs' pingpong programs.
 //!
-//! The client sends its addresses as text with a NUL at the end of each; the server, once it can receive, answers with its
-//! own; the client says "done". Over extended connections it does not, and the server begins; there the sides tell each other
-//! when they have ended. For operations on its memory the server tells where that is, and the client when it has ended.
+//! The client sends its addresses as text, each followed by a NUL. The server, once it can receive, answers with its own addresses, and
+//! the client sends "done". Over extended connections the client does not send this, and the server begins; there both sides report when
+//! they have finished. For operations on remote memory, the server sends the address of its memory, and the client reports when it has
+//! finished.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::iter::repeat_n;
@@ -20,38 +21,38 @@ use crate::stop::Stop;
 #[cfg(test)]
 mod tests;
 
-/// An endpoint's text and its NUL, and that of an end of an extended connection.
+/// Length of an endpoint's text with its NUL, and of that of one end of an extended connection.
 const MESSAGE: usize = "0000:000000:000000:00000000000000000000000000000000\0".len();
 const EXTENDED: usize = "0000:000000:000000:000000:000000:00000000000000000000000000000000\0".len();
-/// Endpoints that are told where queue pairs share their receives, however many these are. Who has fewer tells zeros.
+/// Number of endpoints that are sent if queue pairs share their receives. If there are fewer queue pairs, the rest are zeros.
 const SHARED: usize = 256;
 const NONE: Address =
     Address { endpoint: Endpoint { lid: 0, qp_num: 0, psn: 0, gid: [0; 16] }, extended: None };
-/// The most queue pairs that share their receives.
+/// Maximum number of queue pairs that share their receives.
 pub(super) const MOST: u32 = SHARED as u32 - 1;
-/// An address and a key, and a NUL.
+/// Length of an address and a key, with a NUL.
 const MEMORY: usize = "0000000000000000:00000000\0".len();
-/// Longest time between two looks at signals.
+/// Maximum time between two checks for signals.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What the sides tell each other, by which of libibverbs' pingpong programs.
+/// The messages of the protocol, named by the pingpong program that uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Words {
-    /// Of one queue pair each: `ibv_rc_pingpong` and its like.
+    /// One queue pair on each side: `ibv_rc_pingpong` and similar programs.
     Single,
-    /// Of so many queue pairs that share their receives: `ibv_srq_pingpong`.
+    /// Several queue pairs that share their receives: `ibv_srq_pingpong`.
     Shared(usize),
-    /// Of an extended connection: `ibv_xsrq_pingpong`.
+    /// An extended connection: `ibv_xsrq_pingpong`.
     Extended,
 }
 
 impl Words {
-    /// How many lines there are.
+    /// Number of lines, that is, pairs of connected queue pairs.
     pub(super) fn lines(self) -> usize {
         if let Self::Shared(lines) = self { lines } else { 1 }
     }
 
-    /// The client's last word; over extended connections also the server's.
+    /// The last message of the client; over extended connections also of the server.
     pub(super) fn last(self) -> &'static str {
         if self == Self::Extended { "END" } else { "done" }
     }
@@ -75,7 +76,7 @@ pub(super) fn listen(port: u16) -> Outcome<TcpListener> {
 }
 
 impl Peer {
-    /// Waits for a client; none if a signal came first.
+    /// Waits for a client. `None` if a signal arrives first.
     pub(super) fn accept(listener: &TcpListener, timeout: Duration, stop: &Stop) -> Outcome<Option<Self>> {
         let failed = |error: io::Error| Failure::Other(format!("waiting for a client: {error}"));
         listener.set_nonblocking(true).map_err(failed)?;
@@ -118,24 +119,24 @@ impl Peer {
         stream.set_read_timeout(Some(NAP))?;
         stream.set_write_timeout(Some(timeout))?;
         let address = stream.peer_addr()?;
-        // An IPv4 client of an IPv6 socket is still one.
+        // An IPv4 client of an IPv6 socket is reported with its IPv4 address.
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Ok(Self { stream, address, timeout, stop: stop.clone() })
     }
 
-    /// Where the other side is.
+    /// The address of the other side.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Tells the own addresses. In one piece: the pingpong programs read only once.
+    /// Sends this side's addresses, in one piece, because the pingpong programs read only once.
     pub(super) fn tell(&mut self, words: Words, own: &[Address]) -> Outcome {
         let unused = if matches!(words, Words::Shared(_)) { SHARED.saturating_sub(own.len()) } else { 0 };
         let all = own.iter().chain(repeat_n(&NONE, unused));
         self.write(all.map(|address| address.written() + "\0").collect::<String>().as_bytes())
     }
 
-    /// The other side's addresses, as many as there are lines; none if a signal came first.
+    /// Receives the other side's addresses, one for each line. `None` if a signal arrives first.
     pub(super) fn hear(&mut self, words: Words) -> Outcome<Option<Vec<Address>>> {
         let (count, len) = match words {
             Words::Single => (1, MESSAGE),
@@ -172,12 +173,12 @@ impl Peer {
         Ok(Some(addresses))
     }
 
-    /// Says a word of the protocol.
+    /// Sends a word of the protocol.
     pub(super) fn say(&mut self, word: &str) -> Outcome {
         self.write(format!("{word}\0").as_bytes())
     }
 
-    /// Waits for it; false if a signal came first.
+    /// Waits for this word. False if a signal arrives first.
     pub(super) fn hear_word(&mut self, word: &str) -> Outcome<bool> {
         let mut message = vec![0; word.len() + 1];
         let heard = self.read(&mut message, &format!("\"{word}\""))?;
@@ -187,12 +188,12 @@ impl Peer {
         Ok(heard)
     }
 
-    /// Tells which memory the other side may operate on.
+    /// Sends the address and key of the memory on which the other side may operate.
     pub(super) fn tell_memory(&mut self, Remote { address, rkey }: Remote) -> Outcome {
         self.write(format!("{address:016x}:{rkey:08x}\0").as_bytes())
     }
 
-    /// The other side's memory; none if a signal came first.
+    /// Receives the other side's memory. `None` if a signal arrives first.
     pub(super) fn hear_memory(&mut self) -> Outcome<Option<Remote>> {
         let mut message = [0; MEMORY];
         if !self.read(&mut message, "its memory")? {
@@ -210,7 +211,7 @@ impl Peer {
         })
     }
 
-    /// Waits from now on however long it takes.
+    /// From now on, waits without a time limit.
     pub(super) fn be_patient(&mut self) {
         self.timeout = Duration::MAX;
     }
@@ -219,7 +220,7 @@ impl Peer {
         self.stream.write_all(bytes).map_err(|error| self.wrong(&format!("cannot be sent anything: {error}")))
     }
 
-    /// Fills `bytes`; false if a signal came first.
+    /// Fills `bytes`. False if a signal arrives first.
     fn read(&mut self, bytes: &mut [u8], what: &str) -> Outcome<bool> {
         let start = Instant::now();
         let mut got = 0;

@@ -1,4 +1,4 @@
-//! A line: what one message at a time goes to and fro over.
+//! A line: a pair of connected queue pairs that exchanges one message at a time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use super::side::{Plan, SEND};
 use super::transport::{Link, Transport};
 use crate::job::told;
 
-/// What has ended on a line.
+/// What has completed on a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended {
     Sent,
-    /// A message of so many bytes came, the header of datagrams included.
+    /// A message was received; its number of bytes includes the header of datagrams.
     Received(u64),
 }
 
@@ -28,20 +28,20 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub(super) struct Ends<T: Transport> {
     pub(super) qp: QueuePair<T>,
-    /// Over an extended connection another one receives.
+    /// Over an extended connection, another queue pair receives.
     pub(super) target: Option<XrcReceiveQueuePair>,
 }
 
-/// A receive queue that is none of a queue pair's own.
+/// A receive queue that does not belong to one queue pair.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) srq: SharedReceiveQueue,
-    /// Of extended connections.
+    /// For extended connections.
     domain: Option<XrcDomain>,
 }
 
 impl Shared {
-    /// The one that a ping of this kind needs, if it needs one.
+    /// The shared queue for this kind of ping, if it needs one.
     pub(super) fn new(
         pd: &ProtectionDomain,
         cq: &CompletionQueue,
@@ -73,9 +73,9 @@ pub(super) struct Line<T: Transport> {
     pub(super) local: Address,
     ends: Ends<T>,
     way: Option<T::Way>,
-    /// What is counted of it.
+    /// Its completion counters.
     tally: Option<Tally>,
-    /// Completions that must come before the next message is sent.
+    /// Number of completions that must arrive before the next message is sent.
     pub(super) sending: bool,
     pub(super) receiving: bool,
     pub(super) asked: Option<Instant>,
@@ -112,7 +112,7 @@ impl<T: Transport> Line<T> {
         Ok(Self { local, ends, way: None, tally: None, sending, receiving, asked: None })
     }
 
-    /// Counts from now on what the line does; it is not connected yet.
+    /// Counts the operations of the line from now on. It must not be connected yet.
     pub(super) fn count(&mut self, watch: &Watch) -> uverbs::Result<()> {
         let receives = self.ends.target.is_none();
         self.tally = Some(Tally::new(&mut self.ends.qp, watch, receives)?);
@@ -131,7 +131,7 @@ impl<T: Transport> Line<T> {
         Ok(())
     }
 
-    /// Whether completions with this number are of the line.
+    /// Whether completions with this number belong to the line.
     pub(super) fn has(&self, qp_num: u32) -> bool {
         [self.local.endpoint, self.local.sender()].iter().any(|own| own.qp_num == qp_num)
     }
@@ -148,24 +148,24 @@ impl<T: Transport> Line<T> {
         self.post(Operation::Send, segment)
     }
 
-    /// Posts a message or an operation on memory there.
+    /// Posts a message, or an operation on the peer's memory.
     pub(super) fn post(&mut self, what: Operation, segment: Segment<'_>) -> uverbs::Result<()> {
         let operation = self.way.as_ref().and_then(|way| T::operation(what, way));
         let Some(operation) = operation else { return Ok(()) };
         self.ends.qp.post_send(&[SendRequest::new(SEND, operation, &[segment]).signaled()])
     }
 
-    /// Makes room for messages that come to no shared queue.
+    /// Posts receives, for lines without a shared queue.
     pub(super) fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> uverbs::Result<()> {
         self.ends.qp.post_receive(requests)
     }
 
-    /// What has been counted since it was asked last.
+    /// The operations that were counted since the last call.
     pub(super) fn ended(&mut self) -> [Option<Ended>; 2] {
         self.tally.as_mut().map_or([None; 2], Tally::ended)
     }
 
-    /// The counters that are bound to no queue pair.
+    /// The counters that are not bound to a queue pair.
     pub(super) fn unbound(&self) -> Option<Arc<Messages>> {
         let tally = self.tally.as_ref().filter(|_| self.ends.target.is_some())?;
         Some(tally.messages())
@@ -177,7 +177,7 @@ impl<T: Transport> Line<T> {
     }
 }
 
-/// A number that no earlier connection began with, most likely: 24 random bits.
+/// A number with which most likely no earlier connection began: 24 random bits.
 fn psn() -> u32 {
     RandomState::new().hash_one(0) as u32 & 0xff_ffff
 }

@@ -1,4 +1,4 @@
-//! How the sides meet, what they do, and how they part.
+//! How the sides connect, what they do, and how they end.
 
 use uverbs::ConnectionOptions;
 
@@ -13,7 +13,7 @@ use crate::Outcome;
 use crate::output::Output;
 use crate::stop::Stop;
 
-/// What this process is of the two sides.
+/// The role of this process.
 #[derive(Debug)]
 pub(super) enum Role {
     Client(Peer),
@@ -30,7 +30,7 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    /// Connects this side and the other; none if a signal came first.
+    /// Connects this side and the other. `None` if a signal arrives first.
     pub(super) fn new<T: Transport>(
         args: &Args,
         sides: &mut [Side<T>],
@@ -67,7 +67,7 @@ impl Meeting {
         let Some(mut client) = Peer::accept(&listener, args.timeout, stop)? else { return Ok(None) };
         drop(listener);
         let Some(remotes) = client.hear(words)? else { return Ok(None) };
-        // The client sends as soon as it knows where to: this side must be ready before.
+        // The client sends as soon as it knows the address, so this side must be ready before that.
         side.connect(options, &remotes)?;
         client.tell(words, &own)?;
         if says_done && !client.hear_word(words.last())? {
@@ -76,7 +76,7 @@ impl Meeting {
         Ok(Some(Self { role: Role::Server(client), remotes }))
     }
 
-    /// Sends messages to and fro, or operates on memory: the client on the server's, the first side on the second in one process.
+    /// Exchanges messages, or operates on memory: the client on the server's; in one process, the first side on the second.
     pub(super) fn work<T: Transport>(
         &mut self,
         args: &Args,
@@ -89,7 +89,7 @@ impl Meeting {
             match self.role {
                 Role::Loopback => side.begin(true)?,
                 Role::Client(_) if !server_begins => side.begin(true)?,
-                // Nobody has said that the client is connected.
+                // Nothing shows whether the client is connected.
                 Role::Server(_) if server_begins => side.begin(false)?,
                 _ => {}
             }
@@ -102,7 +102,7 @@ impl Meeting {
                 None => Ok(()),
             },
             ([side, ..], Role::Server(client)) => {
-                // Each of its steps has a limit, and not all of them together.
+                // Each step of the client has a time limit, but not all of them together.
                 client.be_patient();
                 client.tell_memory(side.there())
             }
@@ -110,7 +110,7 @@ impl Meeting {
         }
     }
 
-    /// Waits for the other side where it still needs this one.
+    /// Waits for the other side if it still needs this one.
     pub(super) fn part(&mut self, words: Words, op: Op) -> Outcome {
         let (word, both) = (words.last(), words == Words::Extended);
         match &mut self.role {

@@ -1,4 +1,4 @@
-//! `uverbs ping`: messages to and fro between two queue pairs, and how long they take.
+//! `uverbs ping`: exchanges messages between two queue pairs, and measures their times.
 
 mod address;
 mod counted;
@@ -28,7 +28,7 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units;
 
-/// How an IPv4 address begins as a GID.
+/// The beginning of a GID that is an IPv4 address.
 const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Options of `uverbs ping`.
@@ -98,7 +98,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether queue pairs of this kind have such operations.
+    /// Whether queue pairs of this kind have this operation.
     fn has(self, op: Op) -> bool {
         match self {
             Self::Rc | Self::Xrc => true,
@@ -148,7 +148,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let watch = if args.counter { Some(Watch::new()?) } else { None };
     let side = || Side::<T>::new(&context, &options, plan, watch.as_ref());
     let mut sides = vec![side()?];
-    // The embedded device is inside this process: nobody else reaches it.
+    // The soft device is inside this process, so no other process can use it.
     if args.loopback || (target.soft.is_some() && args.host.is_none()) {
         sides.push(side()?);
     }
@@ -158,7 +158,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
         Ok(Some(mut meeting)) => meeting.work(args, &mut sides, watch.as_ref(), stop).and_then(|()| {
             let worked = start.elapsed();
             meeting.part(words, op)?;
-            // Of operations on its memory a server knows only when the client has ended.
+            // For operations on its memory, a server only knows when the client has ended.
             let waited = op != Op::Send && matches!(meeting.role, Role::Server(_));
             let elapsed = if waited { start.elapsed() } else { worked };
             Ok(Some(Report::new(args, target, &meeting, &sides[0], size, elapsed)))
@@ -176,7 +176,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
 }
 
 impl Args {
-    /// Refuses what does not go together.
+    /// Refuses options that cannot be combined.
     fn check(&self) -> Outcome {
         if self.qps.is_some() && matches!(self.transport, Kind::Xrc) {
             let text = "--qps: with --transport xrc receives are shared already, and there is one connection";

@@ -1,4 +1,4 @@
-//! Operations on the memory of the other side, which takes no part in them: one side measures, and the other waits for its end.
+//! Operations on the memory of the other side, which takes no part in them: one side measures, and the other waits for the end.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::samples::record;
 use crate::stop::Stop;
 
-/// What a ping does.
+/// The operations of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Op {
@@ -35,7 +35,7 @@ impl Op {
         }
     }
 
-    /// What is posted for it, `there` being the other side's memory.
+    /// The operation to post; `there` is the other side's memory.
     fn on(self, there: Remote) -> Operation {
         match self {
             Self::Send => Operation::Send,
@@ -45,7 +45,7 @@ impl Op {
         }
     }
 
-    /// What the other side may do with this one's memory.
+    /// The access rights of the other side to this side's memory.
     pub(super) fn remote_access(self) -> AccessFlags {
         match self {
             Self::Send => AccessFlags::empty(),
@@ -56,7 +56,7 @@ impl Op {
     }
 }
 
-/// Carries out as many operations as planned on `there`, one after the other, or until a signal comes.
+/// Performs the planned number of operations on `there`, one after the other, or until a signal arrives.
 pub(super) fn operate<T: Transport>(
     side: &mut Side<T>,
     there: Remote,

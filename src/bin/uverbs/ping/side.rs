@@ -1,4 +1,4 @@
-//! One side of a ping: its lines, and what they have in common.
+//! One side of a ping: its lines, and what they share.
 
 use std::time::{Duration, Instant};
 
@@ -20,67 +20,67 @@ use crate::job::told;
 use crate::samples::{histogram, record};
 use crate::stop::Stop;
 
-/// Receives that are posted at a time, at most.
+/// Maximum number of receives that are posted at a time.
 const DEPTH: u32 = 500;
 pub(super) const SEND: u64 = 1;
 pub(super) const RECEIVE: u64 = 2;
-/// Looks at a completion queue between two looks at the clock; then others get the processor.
+/// Number of polls of a completion queue between two readings of the clock. After these, the thread yields the processor.
 pub(super) const SPINS: u64 = 64;
-/// Completions that are taken at once: of a message and its answer.
+/// Completions that are taken in one poll: those of a message and of the reply.
 const BATCH: usize = 2;
-/// What the memory for sending is filled with.
+/// The byte with which the memory for sending is filled.
 const FILL: u8 = 0x7b;
 
-/// How many messages of how many bytes go each way.
+/// The number and the size of the messages in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Of all lines together.
+    /// For all lines together.
     pub(super) iters: u64,
     pub(super) size: usize,
     pub(super) op: Op,
     pub(super) words: Words,
-    /// The other side is told of the GID also where the port has a local identifier: on InfiniBand, as libibverbs' programs do when
-    /// they are given an index.
+    /// The GID is sent to the other side even if the port has a local identifier: on InfiniBand, libibverbs' programs do this if they are
+    /// given an index.
     pub(super) has_gid: bool,
 }
 
 impl Plan {
-    /// How many receives are to be posted when so many messages have come. Where there are several lines, pingpong programs send
-    /// until they know that all have come, and so one more on each of the others.
+    /// Number of receives to post when `received` messages have arrived. With several lines, pingpong programs send until they know that
+    /// all messages have arrived, and therefore one more on each of the other lines.
     fn room(&self, received: u64) -> u32 {
         let most = self.iters.saturating_add(self.words.lines() as u64 - 1);
         most.saturating_sub(received).min(DEPTH.into()) as u32
     }
 
-    /// The most that are ever posted.
+    /// The maximum number that is ever posted.
     pub(super) fn depth(&self) -> u32 {
         self.room(0)
     }
 }
 
-/// Who takes the completions.
+/// The source of completions.
 #[derive(Debug)]
 pub(super) enum Queue {
     Polled(CompletionQueue),
     Counted(Progress),
 }
 
-/// Lines with their memory, and how far they are. The memory has the message to send, then room for a received
-/// one: what is in it does not matter.
+/// Lines with their memory, and their progress. The memory contains the message to send, followed by room for a received one, whose
+/// contents do not matter.
 #[derive(Debug)]
 pub(super) struct Side<T: Transport> {
     pub(super) plan: Plan,
     pub(super) lines: Vec<Line<T>>,
     pub(super) queue: Queue,
-    /// Where receives are posted, if not to the only line.
+    /// The shared receive queue, if receives are posted to one.
     shared: Option<Shared>,
     pub(super) memory: MemoryRegion,
     pd: ProtectionDomain,
-    /// Messages that were posted, that are sent, and that have come.
+    /// Number of messages that were posted, that were sent, and that arrived.
     posted: u64,
     pub(super) sent: u64,
     pub(super) received: u64,
-    /// Receives that are posted.
+    /// Number of receives that are posted.
     room: u32,
     /// Times from sending a message to receiving the next one.
     pub(super) trips: Histogram<u64>,
@@ -125,12 +125,12 @@ impl<T: Transport> Side<T> {
         })
     }
 
-    /// What the other side must know of this one's lines.
+    /// The addresses of this side's lines.
     pub(super) fn addresses(&self) -> Vec<Address> {
         self.lines.iter().map(|line| line.local).collect()
     }
 
-    /// Connects each line with one of the other side's, and makes room for messages.
+    /// Connects each line with one of the other side's, and posts receives.
     pub(super) fn connect(&mut self, options: &ConnectionOptions, remotes: &[Address]) -> Outcome {
         for (line, remote) in self.lines.iter_mut().zip(remotes) {
             line.connect(&self.pd, options, remote)?;
@@ -138,7 +138,7 @@ impl<T: Transport> Side<T> {
         if self.plan.op == Op::Send { self.make_room() } else { Ok(()) }
     }
 
-    /// Where the other side's operations go.
+    /// The memory at the other side on which this side operates.
     pub(super) fn there(&self) -> Remote {
         Remote { address: self.memory.address() + self.plan.size as u64, rkey: self.memory.rkey() }
     }
@@ -146,7 +146,7 @@ impl<T: Transport> Side<T> {
     fn make_room(&mut self) -> Outcome {
         let wanted = self.plan.room(self.received);
         let missing = wanted.saturating_sub(self.room);
-        // Each of the other lines may take one at once.
+        // Each of the other lines may use one receive at the same time.
         if missing == 0 || self.room > (wanted / 2).max(self.lines.len() as u32 - 1) {
             return Ok(());
         }
@@ -161,8 +161,7 @@ impl<T: Transport> Side<T> {
         Ok(())
     }
 
-    /// Sends the first message of each line. How long the answers take is not measured where the other side may not be connected
-    /// yet.
+    /// Sends the first message of each line. The time of the replies is not measured if the other side may not be connected yet.
     pub(super) fn begin(&mut self, is_measured: bool) -> Outcome {
         for line in 0..self.lines.len() {
             self.send(line)?;
@@ -185,7 +184,7 @@ impl<T: Transport> Side<T> {
         self.sent >= self.plan.iters && self.received >= self.plan.iters
     }
 
-    /// Takes what has ended, and answers; says whether there was anything.
+    /// Handles what has completed, and replies. Returns whether there was anything.
     fn step(&mut self) -> Outcome<bool> {
         let mut any = false;
         if let Queue::Polled(cq) = &mut self.queue {
@@ -246,7 +245,7 @@ impl<T: Transport> Side<T> {
         })
     }
 
-    /// Whether a message of so many bytes is one of the ping's.
+    /// Checks that a received message has the size of the ping's messages.
     fn check_size(&self, len: u64) -> Outcome {
         let wanted = self.plan.size + T::HEADER;
         if len != wanted as u64 {
@@ -264,7 +263,7 @@ impl<T: Transport> Side<T> {
             if wr_id == RECEIVE { ("receiving", self.received) } else { ("sending", self.sent) };
         let hint = match status {
             Status::RetryExceeded => ": the other side does not answer",
-            // The errors of a message that is longer than the room for it, on either side.
+            // The errors of a message that is longer than the room for it, on the two sides.
             Status::LocalLength
             | Status::LocalQpOperation
             | Status::RemoteInvalidRequest
@@ -282,7 +281,7 @@ impl<T: Transport> Side<T> {
         ))
     }
 
-    /// Releases everything, children before parents. All is tried; the first error is told.
+    /// Releases everything, children before parents. Every release is attempted; the first error is returned.
     pub(super) fn release(self) -> uverbs::Result<()> {
         let Self { lines, queue, shared, memory, pd, .. } = self;
         let cq = match queue {
@@ -296,8 +295,7 @@ impl<T: Transport> Side<T> {
     }
 }
 
-/// Sends messages to and fro until there were as many as planned, or a signal comes. `sides` are those in this
-/// process: one, or both.
+/// Exchanges messages until the planned number is reached or a signal arrives. `sides` are those in this process: one or both.
 pub(super) fn play<T: Transport>(
     sides: &mut [Side<T>],
     watch: Option<&Watch>,
@@ -335,7 +333,7 @@ pub(super) fn play<T: Transport>(
     Ok(())
 }
 
-/// What a completion that a thread has told says about the side that it is of.
+/// Converts a failed completion to the error of the side to which it belongs.
 fn failure<T: Transport>(sides: &[Side<T>], failed: &Completion) -> Failure {
     let of = |side: &&Side<T>| side.lines.iter().any(|line| line.has(failed.qp_num));
     match sides.iter().find(of).or(sides.first()) {

@@ -1,4 +1,4 @@
-//! The kinds of queue pair that a ping goes over.
+//! The kinds of queue pairs that a ping can use.
 
 use uverbs::abi::write::QueryPortResp;
 use uverbs::{
@@ -9,10 +9,10 @@ use uverbs::{
 use super::address::Address;
 use super::line::Ends;
 
-/// The key that libibverbs' datagram pingpong agrees on.
+/// The queue key of libibverbs' datagram pingpong.
 const QKEY: u32 = 0x1111_1111;
 
-/// Both ends of a line, and how they are to be connected.
+/// Both ends of a line, and the options of the connection.
 #[derive(Debug)]
 pub(super) struct Link<'a> {
     pub(super) pd: &'a ProtectionDomain,
@@ -21,26 +21,26 @@ pub(super) struct Link<'a> {
     pub(super) remote: &'a Address,
 }
 
-/// A kind of queue pair that messages go over.
+/// A kind of queue pair over which messages are sent.
 pub(super) trait Transport: QpType + Sized {
-    /// Bytes of a message if nothing else is said.
+    /// Default size of a message in bytes.
     const SIZE: u32 = 4096;
-    /// Bytes before each message that is received.
+    /// Number of bytes before each received message.
     const HEADER: usize = 0;
-    /// What is needed to send to the other side.
+    /// The data that is needed to send to the other side.
     type Way: std::fmt::Debug;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self>;
 
-    /// Bytes of the longest message on a port.
+    /// Maximum size of a message on a port in bytes.
     fn longest(port: &QueryPortResp) -> u32 {
         port.max_msg_sz
     }
 
-    /// Brings the queue pairs up, from reset to ready to send and to receive.
+    /// Changes the state of the queue pairs from reset to ready to send and to receive.
     fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way>;
 
-    /// What a reliably connected queue pair would do, as one of this kind does it, if it can.
+    /// The operation of this kind for one of a reliable connection, if it has it.
     fn operation(what: Operation, way: &Self::Way) -> Option<Self::Operation<'_>>;
 }
 
@@ -61,7 +61,7 @@ impl Transport for Rc {
 }
 
 impl Transport for XrcSend {
-    /// The number of the shared receive queue there.
+    /// The number of the peer's shared receive queue.
     type Way = u32;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
@@ -112,7 +112,7 @@ impl Transport for Ud {
         pd.ud(cq)
     }
 
-    /// What goes into one packet. The codes of MTUs are powers of two: 1 is 256 bytes, 5 is 4096.
+    /// The size of one packet. The codes of MTUs are powers of two: 1 is 256 bytes, 5 is 4096.
     fn longest(port: &QueryPortResp) -> u32 {
         128 << port.active_mtu.min(5)
     }

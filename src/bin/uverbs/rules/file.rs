@@ -1,4 +1,4 @@
-//! The file of flow rules: TOML, a table `[[rule]]` for each.
+//! The file of flow rules: TOML with a table `[[rule]]` for each rule.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,14 +12,14 @@ use super::{NOT_NORMAL, Wanted, counting_rule};
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// A place in a text: line and column from 1, in characters.
+/// A position in a text: line and column from 1, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     line: usize,
     column: usize,
 }
 
-/// A text, and where its lines begin: a file of ten thousand rules is not searched for each of them.
+/// A text and the beginnings of its lines, so that a file of ten thousand rules is not searched for each of them.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,
@@ -45,7 +45,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a file, and where.
+/// An error in a file, and its position.
 #[derive(Debug, PartialEq, Eq)]
 struct Mistake {
     place: Place,
@@ -77,7 +77,7 @@ struct Row {
 /// The rules of a file.
 ///
 /// # Errors
-/// Those of reading it, and its first mistake.
+/// Errors of reading the file, and its first mistake.
 pub(crate) fn load(path: &Path) -> Outcome<Vec<Wanted>> {
     let name = path.display();
     let text = fs::read_to_string(path).map_err(|error| Failure::File(name.to_string(), error))?;
@@ -87,12 +87,12 @@ pub(crate) fn load(path: &Path) -> Outcome<Vec<Wanted>> {
 /// The rules of a file's text.
 ///
 /// # Errors
-/// The first mistake: of TOML, of the rule language, a missing or unknown key, a name that is there twice.
+/// The first mistake: of TOML, of the rule language, a missing or unknown key, or a name that occurs twice.
 fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
     let lines = Lines::new(text);
     let mistake = |offset, what: String| Mistake { place: lines.place(offset), what };
     let file: File = toml::from_str(text).map_err(|error| {
-        // More than one line is an excerpt.
+        // An error with several lines is an excerpt.
         let what = error.message().lines().collect::<Vec<_>>().join("; ");
         mistake(error.span().map_or(0, |span| span.start), what)
     })?;
@@ -125,7 +125,7 @@ fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
         let said = row.rule.into_inner();
         let rule = counting_rule(&said, port).map_err(|error| match (error, start) {
             (None, _) => mistake(span.start, NOT_NORMAL.to_owned()),
-            // Where the file has the rule letter by letter.
+            // If the file contains the rule unchanged.
             (Some(error), Some(start)) => {
                 let offset = said.char_indices().nth(error.column() - 1).map_or(said.len(), |(at, _)| at);
                 mistake(start + offset, without_column(&error.to_string()))
@@ -138,14 +138,14 @@ fn parse(text: &str) -> Result<Vec<Wanted>, Mistake> {
     Ok(wanted)
 }
 
-/// Where the content of a string begins, if it stands there as it is: in quotes of one kind, without escapes.
+/// The beginning of a string's content, if the text contains it unchanged: in quotes of one kind, without escapes.
 fn place_of_content(text: &str, span: Range<usize>, content: &str) -> Option<usize> {
     let written = text.get(span.clone())?;
     let inner = written.get(1..written.len().checked_sub(1)?)?;
     (inner == content).then_some(span.start + 1)
 }
 
-/// The text of an error of the rule language, whose column is told as one of the file.
+/// The text of an error of the rule language, whose column is reported as one of the file.
 fn without_column(text: &str) -> String {
     let rest = text.strip_prefix("column ").and_then(|text| text.split_once(": "));
     rest.map_or(text, |(_, rest)| rest).to_owned()

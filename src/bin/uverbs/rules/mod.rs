@@ -1,4 +1,4 @@
-//! Flow rules that only count, many of them at once: the file that has them, and the devices that they are in force on.
+//! Flow rules that only count, many at a time: the file that contains them, and the devices on which they are in force.
 
 pub(crate) mod file;
 pub(crate) mod rig;
@@ -14,21 +14,21 @@ pub(crate) struct Wanted {
     pub(crate) name: String,
     pub(crate) device: String,
     pub(crate) port: u8,
-    /// As it was written.
+    /// Its text.
     pub(crate) text: String,
     pub(crate) rule: FlowRule,
-    /// Where the rule's text stands in its file; none for one of the command line.
+    /// The position of the rule's text in its file; `None` for a rule of the command line.
     pub(crate) place: Option<Place>,
 }
 
 impl Wanted {
-    /// Whether both count the same under the same name.
+    /// Whether both count the same packets under the same name.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (&self.name, &self.device, self.port, &self.text)
             == (&other.name, &other.device, other.port, &other.text)
     }
 
-    /// A failure with the rule that it is about, and its place.
+    /// A failure, preceded by its rule and the rule's position.
     pub(crate) fn failed(&self, failure: Failure) -> Failure {
         let name = self.name.escape_debug();
         match self.place {
@@ -38,13 +38,13 @@ impl Wanted {
     }
 }
 
-/// Why a rule that can be read cannot count.
+/// Why a valid rule cannot count.
 pub(crate) const NOT_NORMAL: &str = "only a rule that matches headers can count";
 
-/// The rule that a text is, if it is one that can count.
+/// Parses a text as a rule that can count.
 ///
 /// # Errors
-/// What is wrong with it; none for a rule of another kind.
+/// The error in the text; `None` for a rule of another kind.
 pub(crate) fn counting_rule(text: &str, port: u8) -> Result<FlowRule, Option<uverbs::RuleError>> {
     match AnyRule::parse(text, port) {
         Ok(AnyRule::Normal(rule)) => Ok(rule),

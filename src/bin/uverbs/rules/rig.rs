@@ -1,7 +1,7 @@
-//! An open device with rules in force that count.
+//! An open device with counting rules.
 //!
-//! Rules of one port share a queue pair, which takes no packets: what a rule takes is counted and then dropped, unless the rule lets it go on
-//! (`dont-trap`). Where the device has counters in rows, rules count into these, so that one command reads thousands of them.
+//! Rules of one port share a queue pair that receives no packets: a packet that matches is counted and then dropped, unless the rule lets
+//! it continue (`dont-trap`). If the device has counters in rows, rules count into these, so that one command reads thousands of them.
 
 pub(crate) use uverbs::mlx5::Totals;
 use uverbs::mlx5::{CounterPool, PoolFlow, PoolReader, Values};
@@ -15,10 +15,10 @@ use crate::Outcome;
 use crate::failure::Failure;
 use crate::target::Target;
 
-/// The smallest pool: the firmware gives counters in rows of this length at least.
+/// The smallest pool: the firmware allocates rows of at least this length.
 const LEAST: usize = 128;
 
-/// An open device, and what its rules share, in the order that it is released in.
+/// An open device, and the objects that its rules share, in the order of their release.
 #[derive(Debug)]
 pub(crate) struct Rig {
     pools: Vec<Pool>,
@@ -38,7 +38,7 @@ struct Pool {
     number: usize,
 }
 
-/// A rule in force. It ends when it is dropped.
+/// A rule in force. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counting(How);
 
@@ -46,12 +46,12 @@ pub(crate) struct Counting(How);
 enum How {
     /// With a counter in the pool of this number.
     InPool(PoolFlow, usize),
-    /// With counters of its own, in the order that they are released in.
+    /// With its own counters, in the order of their release.
     Alone { reader: Reader, _flow: Flow, _counters: Counters },
 }
 
 impl Rig {
-    /// Opens the device, for bulk reads if it has them.
+    /// Opens the device, with DEVX for bulk reads if it has this.
     pub(crate) fn new(target: &Target) -> Outcome<Self> {
         let (context, has_pools) = match target.open_with(OpenOptions::new().devx(true)) {
             Ok(context) => (context, true),
@@ -62,10 +62,10 @@ impl Rig {
         Ok(Self { pools: Vec::new(), has_pools, ports: Vec::new(), cq, pd, context })
     }
 
-    /// Puts rules in force, all of them or none.
+    /// Puts rules in force: all of them, or none.
     ///
     /// # Errors
-    /// The place among them of the one that was refused, and why.
+    /// The index of the rule that was refused, and the reason.
     pub(crate) fn count(
         &mut self,
         target: &Target,
@@ -78,7 +78,7 @@ impl Rig {
         Ok(counting)
     }
 
-    /// Puts a rule in force; `more` are to come, itself included.
+    /// Puts a rule in force. `more` is the number of rules to come, including this one.
     pub(crate) fn begin(&mut self, target: &Target, wanted: &Wanted, more: usize) -> Outcome<Counting> {
         let at = self.port(target, wanted.port)?;
         if let Some(counting) = self.in_pool(at, wanted, more)? {
@@ -93,7 +93,7 @@ impl Rig {
         Ok(Counting(How::Alone { reader, _flow: flow, _counters: counters }))
     }
 
-    /// The place of a port's queue pair, which is made if there is none.
+    /// The index of a port's queue pair, which is created if there is none.
     fn port(&mut self, target: &Target, port: u8) -> Outcome<usize> {
         if let Some(at) = self.ports.iter().position(|(number, _)| *number == port) {
             return Ok(at);
@@ -104,9 +104,9 @@ impl Rig {
         Ok(self.ports.len() - 1)
     }
 
-    /// Puts a rule in force that counts into a pool; none if the device cannot do that, or not with this rule.
+    /// Puts a rule in force that counts into a pool; `None` if the device does not support that, or not for this rule.
     fn in_pool(&mut self, port: usize, wanted: &Wanted, more: usize) -> Outcome<Option<Counting>> {
-        // What such rules cannot do is known before a counter is taken for them, as far as most rules go.
+        // For most rules, it is known before a counter is taken whether a pool supports them.
         if !self.has_pools || wanted.port != 1 || wanted.rule.attr().flags != 0 {
             return Ok(None);
         }
@@ -119,7 +119,7 @@ impl Rig {
         }
     }
 
-    /// A pool that has room, which is made for `more` rules if there is none; none where there are no such counters.
+    /// A pool with a free counter, which is created for `more` rules if there is none; `None` if the device has no such counters.
     fn pool(&mut self, more: usize) -> Outcome<Option<(CounterPool, usize)>> {
         if let Some(pool) = self.pools.iter().find(|pool| pool.counters.available() > 0) {
             return Ok(Some((pool.counters.clone(), pool.number)));
@@ -128,10 +128,10 @@ impl Rig {
         let counters = loop {
             match CounterPool::new(&self.context, capacity) {
                 Ok(counters) => break counters,
-                // Rows of that length are not to be had; shorter ones may be.
+                // The device has no row of this length, but may have a shorter one.
                 Err(error) if is_too_much(&error) && capacity > LEAST => capacity = (capacity / 2).max(LEAST),
                 Err(error) if is_too_much(&error) => {
-                    // Those that are there may have room again.
+                    // The existing pools may have free counters again.
                     self.has_pools = !self.pools.is_empty();
                     return Ok(None);
                 }
@@ -143,7 +143,7 @@ impl Rig {
         Ok(Some((counters, number)))
     }
 
-    /// Reads what rules have counted, in their order: those in pools with one command for each pool.
+    /// Reads the counters of rules, in their order: those in pools with one command for each pool.
     pub(crate) fn read<'a>(
         &mut self,
         counting: impl Iterator<Item = &'a mut Counting>,
@@ -152,12 +152,12 @@ impl Rig {
         counting.map(|counting| counting.read(&pools)).collect()
     }
 
-    /// Frees the pools that no rule counts into any more.
+    /// Frees the pools into which no rule counts any more.
     pub(crate) fn tidy(&mut self) {
         self.pools.retain(|pool| pool.counters.available() < pool.counters.capacity());
     }
 
-    /// The state of a port, as InfiniBand numbers them.
+    /// The state of a port, in InfiniBand's numbers.
     pub(crate) fn port_state(&self, port: u8) -> Outcome<u8> {
         Ok(self.context.query_port(port)?.legacy_resp.state)
     }
@@ -182,7 +182,7 @@ impl Counting {
     }
 }
 
-/// Whether it is the length of the row that the device does not have, or such rows at all.
+/// Whether the device does not have a row of this length, or no such rows at all.
 fn is_too_much(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Exhausted)
 }

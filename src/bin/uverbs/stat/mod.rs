@@ -1,4 +1,4 @@
-//! `uverbs stat`: what devices have counted, and what is alive on them.
+//! `uverbs stat`: shows the counters of devices and their existing objects.
 
 mod counters;
 mod queue_pairs;
@@ -22,7 +22,7 @@ use crate::table::{Colours, Style};
 use crate::target::Target;
 use crate::units;
 
-/// Longest time between two looks at signals.
+/// Maximum time between two checks for signals.
 const NAP: Duration = Duration::from_millis(10);
 
 /// Options of `uverbs stat`.
@@ -58,7 +58,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Counters are what is shown if nothing else is asked for.
+    /// Counters are shown by default.
     fn shows_counters(&self) -> bool {
         self.hw || !(self.qp || self.resources)
     }
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     failure::first([shown].into_iter().chain(refused))
 }
 
-/// The devices that are asked for, and the port.
+/// The requested devices, and the port.
 fn wanted(args: &Args, trace: bool) -> Outcome<(Vec<Device>, Option<u32>)> {
     let Some(text) = &args.target else {
         let devices: Vec<_> = uverbs::devices()?.into_iter().collect();
@@ -98,11 +98,11 @@ fn wanted(args: &Args, trace: bool) -> Outcome<(Vec<Device>, Option<u32>)> {
     Ok((vec![target.device], port))
 }
 
-/// `mlx5_0/1` is a port: behind the last slash there is a number, which no device file's name is.
+/// `mlx5_0/1` is a port: a number follows the last slash, which is not the case for a device file.
 fn split(text: &str) -> (&str, Option<u32>) {
     match text.rsplit_once('/') {
         Some((name, port)) if !name.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            // A number that is too large is no port of any device.
+            // A number that is too large is not a port of any device.
             (name, Some(port.parse().unwrap_or(u32::MAX)))
         }
         _ => (text, None),
@@ -143,7 +143,7 @@ impl View {
         Ok(())
     }
 
-    /// For people: a head, and a section for each thing.
+    /// For people: a head, and a section for each kind of data.
     fn write(&self, text: &mut String, page: &Page) {
         let name = self.device.name().escape_debug().to_string();
         let head = format!("{} ({})", page.colours.paint(&name, Style::Head), self.device.driver());
@@ -179,10 +179,10 @@ impl View {
 /// How a page is written.
 struct Page {
     colours: Colours,
-    /// Zero rows too.
+    /// Also rows that are zero.
     all: bool,
     raw: bool,
-    /// Beside each value its rate.
+    /// The rate after each value.
     rates: bool,
 }
 
@@ -220,7 +220,7 @@ fn readings(
         if args.count == Some(number) {
             break;
         }
-        // One that was missed (the process was stopped) is not made up for.
+        // A reading that was missed (because the process was stopped) is not repeated.
         due = (due + interval).max(Instant::now());
         while !stop.is_set() && Instant::now() < due {
             thread::sleep(due.saturating_duration_since(Instant::now()).min(NAP));

@@ -1,4 +1,4 @@
-//! What is watched: one rule, or many.
+//! What is watched: one rule, or several.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use crate::Outcome;
 use crate::job::Job;
 use crate::output::Output;
 
-/// What counts, and is read every interval.
+/// Rules that count and are read every interval.
 pub(super) trait Counted {
-    /// Takes what has come in.
+    /// Takes the packets that were received.
     fn drain(&mut self) -> Outcome;
 
-    /// Reads the counters and shows them, with the time since the watch has `begun`. `offered` frames have been given to a soft device.
+    /// Reads and shows the counters, with the time since `begun`. `offered` is the number of frames that were sent to a soft device.
     fn show(&mut self, begun: Instant, offered: Option<u64>, json: bool, output: &mut Output) -> Outcome;
 
-    /// Packets so far, of all rules.
+    /// Number of packets so far, of all rules.
     fn packets(&mut self) -> Outcome<u64>;
 
-    /// A port that packets should come by, and its state.
+    /// A port by which packets should arrive, and its state.
     fn port(&self) -> Outcome<(u8, u8)>;
 }
 

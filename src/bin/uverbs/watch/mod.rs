@@ -1,4 +1,4 @@
-//! `uverbs watch`: packets being counted.
+//! `uverbs watch`: shows packets as they are counted.
 
 mod counted;
 mod many;
@@ -28,10 +28,10 @@ use crate::stop::Stop;
 use crate::target::Target;
 use crate::units;
 
-/// Longest time between two looks at the receive queue and at signals.
+/// Maximum time between two checks of the receive queue and of signals.
 const NAP: Duration = Duration::from_millis(2);
 
-/// How long nothing may come before that is worth a remark.
+/// After this time without a packet, a remark is printed.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Options of `uverbs watch`.
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     }
 }
 
-/// One rule, whose packets are received.
+/// Watches one rule, whose packets are received.
 fn one(args: &Args, trace: bool) -> Outcome {
     let mut target = Target::find(args.device(), trace)?;
     if args.wide_rules {
@@ -102,7 +102,7 @@ fn one(args: &Args, trace: bool) -> Outcome {
     failure::first([watched, released])
 }
 
-/// Many rules, which only count.
+/// Watches several rules, which only count.
 fn many(args: &Args, wanted: Vec<Wanted>, trace: bool) -> Outcome {
     let profile = if args.wide_rules { wide() } else { Profile::default() };
     let targets = many::targets(&many::devices(&wanted), &SoftDevice::new(profile), trace)?;
@@ -120,7 +120,7 @@ fn many(args: &Args, wanted: Vec<Wanted>, trace: bool) -> Outcome {
     watch(args, stop, source, soft, &mut many)
 }
 
-/// Reads what counts until it is to end, while packets come from their source.
+/// Reads the counters until the end, while a source provides packets.
 fn watch(
     args: &Args,
     stop: Stop,
@@ -135,23 +135,23 @@ fn watch(
     let mut output = Output::new();
     let mut watch = Watch { args, stop, counted, running, begun: Instant::now(), told: false };
     let watched = watch.readings(&mut output);
-    // After an error the traffic has not been stopped yet.
+    // After an error, the traffic is still running.
     let stopped = watch.running.take().map_or(Ok(()), |running| running.stop().1);
     failure::first([watched, stopped, output.end_progress()])
 }
 
-/// A soft device that takes more than mlx5's driver does.
+/// The profile of a soft device that accepts more than mlx5's driver does.
 fn wide() -> Profile {
     Profile::default().with_wide_rules(true)
 }
 
 impl Args {
-    /// The device; one is required where no file names any.
+    /// The device; it is required unless a file names one.
     fn device(&self) -> &str {
         self.device.as_deref().unwrap_or_default()
     }
 
-    /// The rules, if they are many, or one with a name.
+    /// The rules, if there are several, or one with a name.
     fn many(&self) -> Outcome<Option<Vec<Wanted>>> {
         if let Some(path) = &self.rules {
             return many::of_file(path, self.device.as_deref()).map(Some);
@@ -163,7 +163,7 @@ impl Args {
         }
     }
 
-    /// The rule that counts, if it is one without a name.
+    /// The rule that counts, if there is one without a name.
     fn only_rule(&self, target: &Target) -> Outcome<FlowRule> {
         if let Some(mac) = self.dst_mac {
             return Ok(FlowRule::normal(self.port).eth(Eth::any().dst(mac)));
@@ -182,7 +182,7 @@ impl Args {
         })
     }
 
-    /// Where packets come from, on a soft device: made for `rule` if nothing else is said.
+    /// The source of packets on a soft device. By default it generates packets for `rule`.
     fn source(&self, target: &Target, rule: &AnyRule) -> Outcome<Option<Source>> {
         if target.soft.is_none() {
             return match (&self.pcap, &self.generate) {
@@ -201,14 +201,14 @@ impl Args {
     }
 }
 
-/// A watch under way.
+/// A watch that is in progress.
 struct Watch<'a> {
     args: &'a Args,
     stop: Stop,
     counted: &'a mut dyn Counted,
     running: Option<Running>,
     begun: Instant,
-    /// It has been said that nothing comes, or something came.
+    /// The remark was printed, or a packet has arrived.
     told: bool,
 }
 
@@ -216,14 +216,14 @@ impl Watch<'_> {
     fn readings(&mut self, output: &mut Output) -> Outcome {
         let mut due = self.begun;
         for number in 1.. {
-            // One that was missed (the process was stopped) is not made up for.
+            // Readings that were missed (because the process was stopped) are not repeated.
             due = (due + self.args.interval).max(Instant::now());
             let ended = self.wait(due, output)?;
             let last = ended || self.args.count == Some(number);
             let mut told = Ok(());
             let mut offered = self.running.as_ref().map(Running::frames);
             if last {
-                // The last reading has the totals: all of a capture, and nothing on its way any more.
+                // The last reading has the totals: all of a capture, with no packet in progress.
                 while self.running.as_ref().is_some_and(Running::goes_on) && !self.stop.is_set() {
                     self.counted.drain()?;
                     thread::sleep(NAP);
@@ -242,7 +242,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Receives until a reading is due; true if it is to be the last one for another reason than its number.
+    /// Receives until a reading is due. Returns true if it is the last one for another reason than the number of readings.
     fn wait(&mut self, due: Instant, output: &mut Output) -> Outcome<bool> {
         loop {
             self.counted.drain()?;
@@ -263,10 +263,10 @@ impl Watch<'_> {
         }
     }
 
-    /// Says once what to look at when no packet has come.
+    /// Prints once what to check if no packet has arrived.
     fn tell_of_nothing(&mut self, output: &mut Output) -> Outcome {
         let offered = self.running.as_ref().map(Running::frames);
-        // Without frames there is nothing to be said of the rule.
+        // Without frames there is nothing to say about the rule.
         self.told = offered != Some(0);
         if !self.told || self.counted.packets()? > 0 {
             return Ok(());

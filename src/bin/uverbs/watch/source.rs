@@ -1,4 +1,4 @@
-//! Where the packets of a soft device come from: a capture, or a generator, in a thread of its own.
+//! The source of packets of a soft device: a capture or a generator, in its own thread.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -14,20 +14,20 @@ use uverbs::soft::{Capture, CaptureError, Traffic};
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// Frames between two looks at the clock.
+/// Number of frames between two readings of the clock.
 const BURST: u64 = 64;
-/// Longest sleep of the generator: short against any interval that people watch.
+/// Maximum sleep of the generator, short compared with any useful interval.
 const NAP: Duration = Duration::from_micros(500);
 
-/// How long a thread is waited for that has been told to end.
+/// How long to wait for a thread that was told to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Frames that are ready to go.
+/// Frames that are ready to be sent.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A file, and its name for errors.
     Capture(Capture, String),
-    /// A pipe or a terminal: opening it waits for whoever writes, so the thread does.
+    /// A pipe or a terminal. Opening it waits for its writer, so the thread opens it.
     Pipe(PathBuf),
     Generator(Traffic),
 }
@@ -43,7 +43,7 @@ impl Source {
         Ok(Self::Capture(capture, name))
     }
 
-    /// Lets the frames go.
+    /// Starts sending the frames.
     pub(crate) fn start(self, device: SoftDevice) -> Outcome<Running> {
         let shared = Arc::new(Replay::default());
         let ends = !matches!(self, Self::Generator(_));
@@ -92,7 +92,7 @@ impl Replay {
     }
 }
 
-/// Frames on their way.
+/// Frames that are being sent.
 #[derive(Debug)]
 pub(crate) struct Running {
     shared: Arc<Replay>,
@@ -102,25 +102,25 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Whether frames end by themselves, and have not yet.
+    /// Whether the frames end by themselves and have not ended yet.
     pub(crate) fn goes_on(&self) -> bool {
         self.ends && !self.is_done()
     }
 
-    /// Whether no more will come.
+    /// Whether no more frames will be sent.
     pub(crate) fn is_done(&self) -> bool {
         self.shared.done.load(Ordering::Acquire)
     }
 
-    /// Frames so far.
+    /// Number of frames so far.
     pub(crate) fn frames(&self) -> u64 {
         self.shared.frames.load(Ordering::Relaxed)
     }
 
-    /// Stops, and says how many frames there were and what went wrong with them.
+    /// Stops. Returns the number of frames, and the error if there was one.
     pub(crate) fn stop(self) -> (u64, Outcome) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // A capture that is a pipe may keep its thread waiting for ever; the end of the program ends that too.
+        // A capture that is a pipe may keep its thread waiting for ever; the end of the program ends the thread too.
         let patience = Instant::now() + PATIENCE;
         while !self.thread.is_finished() {
             if Instant::now() > patience {
@@ -130,12 +130,12 @@ impl Running {
         }
         let died = |_| Err(Failure::Other("the thread that generates traffic panicked".to_owned()));
         let result = self.thread.join().unwrap_or_else(died);
-        // The thread is over, and has counted all.
+        // The thread has ended, so the number is final.
         (self.shared.frames.load(Ordering::Relaxed), result)
     }
 }
 
-/// Every frame of a capture, as fast as the device takes them.
+/// Sends every frame of a capture, as fast as the device accepts them.
 fn play(mut capture: Capture, device: &SoftDevice, shared: &Replay) -> Result<(), CaptureError> {
     while !shared.stopped() {
         match device.play(&mut capture)? {
@@ -146,7 +146,7 @@ fn play(mut capture: Capture, device: &SoftDevice, shared: &Replay) -> Result<()
     Ok(())
 }
 
-/// Frames at the generator's rate until stopped.
+/// Sends frames at the generator's rate until stopped.
 fn generate(mut traffic: Traffic, device: &SoftDevice, shared: &Replay) {
     let start = Instant::now();
     while !shared.stopped() {

@@ -1,4 +1,4 @@
-//! `--generate`: what made-up traffic looks like.
+//! `--generate`: the properties of generated traffic.
 
 use std::fmt::Display;
 use std::net::Ipv4Addr;
@@ -14,10 +14,10 @@ use zerocopy::FromBytes;
 
 use crate::units;
 
-/// Packets per second if nothing is said.
+/// Packets per second by default.
 const RATE: u64 = 10_000;
 
-/// Made-up traffic: what is said of it. The rest is chosen so that the rule takes it.
+/// The given properties of generated traffic. The others are chosen so that the rule matches it.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     rate: Option<NonZeroU64>,
@@ -82,7 +82,7 @@ impl FromStr for Spec {
                 }
             }
         }
-        // Whether size and flows can be is the generator's to say.
+        // The generator checks size and flows.
         spec.traffic(None)?;
         Ok(spec)
     }
@@ -93,7 +93,7 @@ fn parsed<T: FromStr<Err: Display>>(key: &str, value: &str) -> Result<T, String>
 }
 
 impl Spec {
-    /// The generator. Fields that nobody chose are taken from the rule, where it asks for them.
+    /// The generator. Fields without a given value are taken from the rule, if it matches them.
     pub(crate) fn traffic(&self, rule: Option<&AnyRule>) -> Result<Traffic, String> {
         let said = |error: uverbs::soft::TrafficError| error.to_string();
         let traffic = Traffic::new().size(self.size).map_err(said)?.vary(self.vary);
@@ -113,7 +113,7 @@ impl Spec {
     }
 }
 
-/// Traffic with the values that the rule's outer headers ask for.
+/// Traffic with the values that the rule's outer headers match.
 fn aimed(mut traffic: Traffic, rule: &AnyRule) -> Traffic {
     let mut specs = rule.specs();
     while let Ok((hdr, _)) = FlowSpecHdr::read_from_prefix(specs) {

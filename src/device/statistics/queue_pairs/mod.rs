@@ -135,7 +135,7 @@ impl QueuePairCounters {
     /// [`ErrorKind::Disassociated`] if the device has gone.
     pub fn mode(&mut self) -> Result<CounterMode> {
         let mut mode = None;
-        // Which mode is asked for says nothing: it only has to be there (`stat_get_doit_qp`).
+        // The value of the mode has no effect, but the attribute has to be there (`stat_get_doit_qp`).
         let asked = self.ask(MODE, op::STAT_GET, &[Ask::Number(attr::STAT_MODE, mode::MANUAL)], |message| {
             mode = mode_of(Attributes(message));
         });
@@ -272,7 +272,7 @@ impl QueuePairCounters {
         Ok(())
     }
 
-    /// Asks for something of this port's queue pairs.
+    /// Sends a request about this port's queue pairs.
     fn ask(
         &mut self,
         op: &'static str,
@@ -293,7 +293,7 @@ impl QueuePairCounters {
     }
 }
 
-/// The mode out of an answer about a port, or of a counter.
+/// The mode in an answer about a port or a counter.
 fn mode_of(attributes: Attributes<'_>) -> Option<CounterMode> {
     let (mut mode, mut by, mut with_optional) = (None, BindBy::empty(), false);
     for (kind, value) in attributes {
@@ -301,7 +301,7 @@ fn mode_of(attributes: Attributes<'_>) -> Option<CounterMode> {
             attr::STAT_MODE => mode = number(value),
             attr::STAT_AUTO_MODE_MASK => by = BindBy::from_bits_retain(number(value).unwrap_or(0)),
             attr::STAT_OPCOUNTER_ENABLED => with_optional = value.first() == Some(&1),
-            // What a counter has in common says by what it was made.
+            // The common properties of a counter show by which criteria it was created.
             attr::RES_TYPE => by |= BindBy::TYPE,
             attr::RES_PID | attr::RES_KERN_NAME => by |= BindBy::PROCESS,
             _ => {}
@@ -315,7 +315,7 @@ fn mode_of(attributes: Attributes<'_>) -> Option<CounterMode> {
     })
 }
 
-/// One counter out of a list (`fill_res_counter_entry`, core/nldev.c); none without its number.
+/// One counter of a list (`fill_res_counter_entry`, core/nldev.c); `None` without its number.
 fn counter(entry: &[u8], driver: &Driver) -> Option<QueuePairCounter> {
     let (mut id, mut port, mut qp_type) = (None, None, None);
     let (mut queue_pairs, mut counters) = (Vec::new(), Vec::new());

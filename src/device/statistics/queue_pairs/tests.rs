@@ -1,4 +1,4 @@
-//! Counters of queue pairs: what is asked for, and what is made of the answers.
+//! Counters of queue pairs: the requests, and the interpretation of the answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -102,11 +102,11 @@ fn bound_counters_are_listed_with_their_queue_pairs() {
         let pairs =
             [20_u32, 21].map(|number| nested(attr::RES_QP_ENTRY, &[numbers(&[(attr::RES_LQPN, number)])]));
         let head = numbers(&[(attr::PORT_INDEX, port), (attr::STAT_COUNTER_ID, id), (attr::STAT_MODE, mode)]);
-        // The head of what a device tells stands before the table of counters there, and does no harm here.
+        // The head of an answer about a device precedes the table of counters there, and does no harm here.
         let rest = [nested(attr::RES_QP, &pairs), hardware(&[(b"out_of_buffer", 5)])];
         nested(attr::STAT_COUNTER_ENTRY, &[&[head], more, &rest].concat())
     };
-    // What the kernel tells is a thread: this one, which is not the process's first.
+    // The kernel returns a thread: this one, which is not the process's first.
     let (mine, thread) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
     assert_ne!(mine, thread);
     let by_both = [attribute(attr::RES_TYPE, &[qp_type::RC]), numbers(&[(attr::RES_PID, thread)])];
@@ -156,7 +156,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn what_would_do_nothing_is_refused() {
-    // The kernel says yes to a rule on rxe, and counts nothing.
+    // On rxe the kernel accepts a rule, and counts nothing.
     let mut counters = counters(Driver::Rxe, |_| panic!("nothing is asked"));
     for error in [counters.bind_by(BindBy::TYPE).unwrap_err(), counters.bind(17).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");

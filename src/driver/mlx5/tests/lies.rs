@@ -1,4 +1,4 @@
-//! A device that says what is not so: nothing is handed out twice, and nothing stops.
+//! A faulty device: no request is reported twice, and nothing hangs.
 
 use uverbs_abi::mlx5::wqe::{CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_WR_IMM};
 
@@ -49,7 +49,7 @@ fn a_completion_that_is_repeated_is_nobodys() {
         for counter in [0, 0, 2, 1, 2] {
             bench.complete(kind, counter, |_| {});
         }
-        // They complete in the order of their posting: what is before the one that completed is done.
+        // They complete in the order in which they were posted: the requests before the one that completed are done.
         assert_eq!(bench.poll().iter().map(|(wr_id, _)| *wr_id).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(bench.receives.free(), 4);
     }
@@ -59,7 +59,7 @@ fn a_completion_that_is_repeated_is_nobodys() {
 fn a_place_where_nothing_waits_is_nobodys_and_the_queue_goes_on() {
     let mut bench = bench();
     for turn in 0..200_u64 {
-        // Every counter, of places that were posted once and of those that were not.
+        // Every counter, of places that were posted once and of places that were not.
         bench.complete(CQE_REQ, (turn * 331) as u16, |_| {});
         bench.complete(CQE_RESP_SEND, (turn * 331) as u16, |_| {});
         assert_eq!(bench.poll(), [], "{turn}");
@@ -79,7 +79,7 @@ fn what_waited_in_an_earlier_life_is_nobodys_in_the_next() {
     assert_eq!(bench.poll(), [(1, Status::Success)]);
     bench.sends.reset();
     bench.receives.reset();
-    // The device goes on with what it had.
+    // The device continues with what it had.
     for counter in 0..4 {
         bench.complete(CQE_REQ, counter * 4, |_| {});
         bench.complete(CQE_RESP_SEND, counter, |_| {});
@@ -93,7 +93,7 @@ fn what_waited_in_an_earlier_life_is_nobodys_in_the_next() {
     assert_eq!((bench.sends.free(), bench.receives.free()), (4, 4));
 }
 
-/// Counters go round: those of places after 2^16 of them, those that the poster keeps after 2^32.
+/// Counters overflow: those of places after 2^16, those of the poster after 2^32.
 #[test]
 fn counters_go_round() {
     let mut bench = bench();
@@ -113,7 +113,7 @@ fn counters_go_round() {
     }
 }
 
-/// Entries that are of no opcode, no queue pair, no place and no direction, and data where none was asked for.
+/// Entries with an unknown opcode, queue pair, place or direction, and data that was not requested.
 #[test]
 fn any_entry_is_read() {
     let mut bench = bench();
@@ -146,7 +146,7 @@ fn any_entry_is_read() {
     }
 }
 
-/// What was asked for is not in the entry, and not in memory either then.
+/// The requested data is not in the entry, so it is not in memory either.
 #[test]
 fn an_answer_that_stands_in_the_entry_is_an_error() {
     for number in [0x1000_1234_u32, 0x1100_1234, 0x1200_1234] {

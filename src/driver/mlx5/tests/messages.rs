@@ -1,4 +1,4 @@
-//! Messages: how their requests are laid out, and what completions say of them.
+//! Messages: the layout of their requests, and the contents of their completions.
 
 use uverbs_abi::mlx5::wqe::{
     CQE_REQ, CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_SEND_IMM, CQE_RESP_SEND_INV, CQE_RESP_WR_IMM,
@@ -37,7 +37,7 @@ fn post(bench: &mut Bench, opcode: Opcode<'_>, flags: SendFlags, list: &[Sge]) -
     bench.sends.put(&Request { wr_id: 7, flags, opcode, data: pieces(list), head: None })
 }
 
-/// What stock libmlx5 asks for with 32 requests of 4 pieces and 64 bytes, and what it is then told to have.
+/// What stock libmlx5 requests for 32 requests of 4 pieces and 64 bytes, and the sizes that are then returned.
 #[test]
 fn a_queue_pair_is_as_large_as_libmlx5_makes_it() {
     let bench = bench(&cap(32, 32, 4, 64));
@@ -73,7 +73,7 @@ fn each_operation_has_its_segments() {
     ];
     for (number, (opcode, flags, code, [low, word], middle)) in cases.into_iter().enumerate() {
         post(&mut bench, opcode, flags, &[PIECE]).unwrap();
-        // Of atomic operations eight bytes come back, whatever room there is.
+        // Atomic operations return eight bytes, whatever room there is.
         let len = if matches!(code, 0x11 | 0x12) { 8 } else { PIECE.length };
         let units = 2 + middle.len() as u32 / 4;
         let block = number;
@@ -86,7 +86,7 @@ fn each_operation_has_its_segments() {
     }
 }
 
-/// The segments behind the one that names the queue there are those of a message.
+/// After the segment that names the peer's queue, the segments are those of a message.
 #[test]
 fn over_an_extended_connection_each_request_names_a_queue() {
     let mut bench = Bench::of(Form::Extended, 0, &cap(4, 0, 2, 0));
@@ -147,11 +147,11 @@ fn what_has_no_place_is_refused_before_it_is_written() {
     assert_eq!(post(&mut bench, Opcode::Send, SendFlags::empty(), &[PIECE]), Err(Refused::Full));
 }
 
-/// Those that come in a run are taken by a loop of their own, and others between them by another way.
+/// Consecutive completions of one kind are taken by a separate loop, and others between them by another path.
 #[test]
 fn completions_of_every_kind_come_in_their_order_whatever_is_before_them() {
     let kinds = [CQE_REQ, CQE_RESP_SEND, CQE_REQ_ERR, CQE_RESP_WR_IMM];
-    // Each three of them, one behind the other, and the places that there are for them.
+    // Three of each in succession, and the number of places for them.
     for (case, most) in (0..64).zip([1, 2, 3, 8].into_iter().cycle()) {
         let mut bench = bench(&cap(4, 4, 1, 0));
         let mut counters = [0, 0];
@@ -257,7 +257,7 @@ fn failures_have_their_reasons() {
     assert_eq!((completed(&mut bench).wr_id, bench.sends.free()), (9, 4));
 }
 
-/// Bindings read a completion where it lies: by both ways it says the same, and what no message has is none of a send.
+/// Bindings read a completion in the queue: both paths return the same, and fields that a send does not have are empty.
 #[cfg(feature = "raw")]
 #[test]
 fn what_came_is_read_where_it_lies() {
@@ -276,7 +276,7 @@ fn what_came_is_read_where_it_lies() {
             };
             bench.complete(kind, 0, fill);
             let mut place = Unread::default();
-            // By the short way only what is of the queue pair of the last completion.
+            // The short path takes only completions of the same queue pair as the last one.
             assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
             assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
             if is_short {
@@ -294,7 +294,7 @@ fn what_came_is_read_where_it_lies() {
     }
 }
 
-/// The device was not asked to put data into completions; where it says that it did, the memory does not have it.
+/// The device was not asked to put data into completions. If it says that it did, the data is not in memory.
 #[test]
 fn data_in_a_completion_that_was_not_asked_for_is_an_error() {
     for format in [1, 2, 3] {

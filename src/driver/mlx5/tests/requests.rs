@@ -1,4 +1,4 @@
-//! Requests piece by piece: begun and given data, of many slices, refused halfway, and what a device that lies can do.
+//! Requests in parts: begun and given data, with many slices, refused halfway, and with a faulty device.
 
 use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESP_SEND, WqeCtrlSeg};
 use uverbs_abi::types::SendFlags;
@@ -23,7 +23,7 @@ fn begin(bench: &mut Bench, wr_id: u64) {
     bench.sends.begin::<FRAMES>(wr_id, SendFlags::SIGNALED, &Opcode::Send).unwrap();
 }
 
-/// So many pieces, with keys from zero on.
+/// A list of `count` pieces, with keys from zero on.
 fn list(count: u32) -> Vec<Sge> {
     (0..count).map(|lkey| Sge { lkey, ..PIECE }).collect()
 }
@@ -44,7 +44,7 @@ fn a_request_that_is_begun_is_whole_and_is_given_data_as_often_as_wanted() {
     bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     bench.sends.publish();
     assert_eq!((bench.counter(1), bench.doorbell(0x800)), (2, *b"\x00\x00\x01\x0a\x00\x12\x34\x04"));
-    // What the device was told of stays as it is.
+    // A request that was announced to the device is not changed.
     assert_eq!(bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&[])), Err(Refused::NotBegun));
     assert_eq!(control(&bench, 1), (0x10a, 4, 8));
     bench.complete(CQE_REQ, 0, |_| {});
@@ -53,7 +53,7 @@ fn a_request_that_is_begun_is_whole_and_is_given_data_as_often_as_wanted() {
     assert_eq!(bench.sends.free(), 4);
 }
 
-/// The posted request is the one that `put` makes of the same.
+/// The posted request is identical to the one that `put` writes.
 #[test]
 fn a_request_that_was_begun_is_laid_out_as_one_that_was_put() {
     let head = std::array::from_fn(|i| i as u8 + 1);
@@ -118,9 +118,9 @@ fn data_may_grow_round_the_end_of_the_ring() {
     assert_eq!(bench.sends.next_slot(), 0);
     bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(5))).unwrap();
     assert_eq!((control(&bench, 3), bench.sends.next_slot()), ((3 << 8 | 0x0a, 7, 8), 1));
-    // The third piece is the first thing in the ring.
+    // The third piece is the first unit of the ring.
     assert_eq!(bench.ring(0, 8), *b"\x00\x00\x00\x99\x00\x00\x00\x02");
-    // In the last block there is room for 28 bytes behind their length.
+    // In the last block there is room for 28 bytes after their length.
     let bytes: Vec<_> = (0..90).collect();
     for parts in
         [&[&bytes[..]][..], &[&bytes[..28], &bytes[28..]], &[&bytes[..10], &bytes[10..40], &bytes[40..]]]
@@ -182,7 +182,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     assert_eq!(unseen(&mut bench), Ok(()));
     bench.sends.rewind();
     assert!(bench.send(3, &[PIECE]));
-    // Nor one that was known before the queue pair left its state.
+    // Nor if room was known before the queue pair left its state.
     bench.sends.set_ready(false);
     let looking = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
@@ -204,7 +204,7 @@ fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_p
     assert!(bench.send(1, &[PIECE]));
     bench.sends.publish();
     assert!(bench.send(2, &[PIECE]));
-    // One that was put may be given other data too.
+    // A request that was put may also be given other data.
     bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     assert_eq!(control(&bench, 1), (1 << 8 | 0x0a, 4, 8));
     begin(&mut bench, 3);
@@ -237,7 +237,7 @@ fn a_request_that_is_refused_halfway_goes_with_the_batch_and_not_with_what_was_p
         begin(&mut bench, wr_id);
     }
     assert_eq!(bench.sends.begin::<FRAMES>(8, SendFlags::empty(), &Opcode::Send), Err(Refused::Full));
-    // That leaves the last one as it was.
+    // The last request is not changed by that.
     bench.sends.set_data::<FRAMES, _, _>(None, &pieces(&list(2))).unwrap();
     bench.sends.publish();
     assert_eq!((bench.counter(1), control(&bench, 3)), (4, (3 << 8 | 0x0a, 4, 8)));
@@ -256,7 +256,7 @@ fn what_there_is_nothing_of_takes_no_segment() {
     bench.sends.put(&frame(3, None, inline(&[&[], &[]]))).unwrap();
     bench.sends.put(&frame(4, None, inline(&[]))).unwrap();
     assert_eq!([0, 1, 2, 3].map(|block| control(&bench, block).1), [3, 2, 2, 2]);
-    // A frame shorter than its head: nobody makes one, and nothing else happens than that all of it is there.
+    // A frame shorter than its head: no caller creates one. All of it is written, and nothing else happens.
     let mut bench = Bench::new(2, &cap(8, 1, 2, 8));
     bench.sends.put(&frame(5, Some([0; 18]), inline(&[&[1; 7]]))).unwrap();
     bench.sends.put(&frame(6, Some([0; 18]), pieces(&[Sge { length: 17, ..PIECE }]))).unwrap();
@@ -274,7 +274,7 @@ fn a_receive_of_too_many_pieces_takes_no_place() {
         bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
     }
     assert_eq!(bench.receives.put(4, [PIECE].into_iter()), Err(Refused::Full));
-    // The first place begins again; the second is as it was.
+    // The first place is used again; the second is unchanged.
     bench.receives.publish();
     bench.receives.start();
     bench.complete(CQE_RESP_SEND, 0, |_| {});
@@ -297,8 +297,8 @@ fn a_queue_pair_of_one_direction_takes_nothing_in_the_other() {
     assert!(all.iter().all(|byte| *byte == 0));
 }
 
-/// A device that says that requests are done which are not, or were long ago: whatever comes, free places are counted without a
-/// panic and never more of them than there are.
+/// A device reports requests as done that are not, or that were done long ago: whatever it reports, counting free places does not panic,
+/// and never exceeds their number.
 #[test]
 fn completions_that_were_made_up_free_no_more_places_than_there_are() {
     let mut bench = Bench::new(1, &cap(4, 4, 5, 0));
@@ -320,7 +320,7 @@ fn completions_that_were_made_up_free_no_more_places_than_there_are() {
     }
 }
 
-/// The next completion, not given back, where it may be taken.
+/// The next completion if it may be taken; its place is not given back.
 fn poll_next(queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Extended> {
     queue.next_if(may_take, |found| found.said()).ok()
 }
@@ -335,7 +335,7 @@ fn completions_are_taken_one_by_one_and_given_back_together() {
     assert!((1..4).all(|wr_id| bench.send(wr_id, &[PIECE])));
     assert!(poll_next(&mut bench.queue, || unreachable!()).is_none(), "there is nothing to ask for");
     bench.complete(CQE_REQ, 0, |_| {});
-    // Nobody's.
+    // Without a queue pair.
     bench.complete(CQE_REQ, 1, |cqe| cqe.srqn_uidx = 0x77.into());
     bench.complete(CQE_REQ, 2, |_| {});
     assert!(poll_next(&mut bench.queue, || false).is_none());
@@ -343,7 +343,7 @@ fn completions_are_taken_one_by_one_and_given_back_together() {
     assert_eq!(poll_next(&mut bench.queue, || true).map(|got| got.wc.wr_id), Some(3));
     assert!(poll_next(&mut bench.queue, || unreachable!()).is_none());
     assert_eq!(read(&bench), 0);
-    // A reset on another thread sees what was not given back as well, and an ask for an event is for what is behind that.
+    // A reset on another thread also handles entries that were not given back, and a request for an event is for completions after those.
     bench.sends.reset();
     bench.queue.release();
     assert_eq!(read(&bench), 3);
@@ -354,7 +354,7 @@ fn completions_are_taken_one_by_one_and_given_back_together() {
     assert_eq!((read(&bench), poll(&mut other.queue, &mut [])), (4, 0));
 }
 
-/// A poll of the extended interface that finds nothing has no end, and what it found was given back to nobody.
+/// A poll of the extended interface that finds nothing has no end, so the entries that it skipped must be given back.
 #[cfg(feature = "raw")]
 #[test]
 fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
@@ -366,14 +366,14 @@ fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
     (0..3).for_each(|counter| bench.complete(CQE_REQ, counter, |cqe| cqe.srqn_uidx = 0x77.into()));
     assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(false), 0));
     assert_eq!((bench.queue.next_unread(|| true, &mut place), read(&bench)), (Err(true), 3));
-    // A child gives nothing back, also where there is nothing to ask for.
+    // A child gives nothing back, and does not request an event.
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
     assert_eq!((bench.queue.next_unread(|| true, &mut place), place.wr_id), (Ok(()), 1));
     assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(true), 3));
 }
 
-/// As libmlx5 does (`mlx5_arm_cq`, cq.c, 44): the device would announce at once what the poll has shown.
+/// As libmlx5 does (`mlx5_arm_cq`, cq.c, 44): otherwise the device would immediately announce what the poll has returned.
 #[cfg(feature = "raw")]
 #[test]
 fn an_event_that_is_asked_for_in_the_middle_of_a_poll_is_for_what_comes_behind_it() {
@@ -399,7 +399,7 @@ fn an_event_that_is_asked_for_in_the_middle_of_a_poll_is_for_what_comes_behind_i
     assert_eq!(read(&bench, 1), 3 << 28 | 1 << 24 | 2);
 }
 
-/// Between two completions of one poll anything may have happened elsewhere, such as a counter that was bound to another queue pair.
+/// Between two completions of one poll anything may have happened elsewhere, such as binding a counter to another queue pair.
 #[test]
 fn each_completion_of_a_poll_is_asked_for() {
     let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
@@ -417,7 +417,7 @@ fn each_completion_of_a_poll_is_asked_for() {
     assert_eq!(bench.poll(), [(2, Status::Success)]);
 }
 
-/// One that was taken, and whose place was not given back, is no leave to take the next: that may be asked in a child of `fork`.
+/// A completion that was taken and not given back does not permit taking the next: this must be checked again in a child of `fork`.
 #[test]
 fn a_completion_behind_one_that_was_taken_is_asked_for() {
     let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
@@ -432,7 +432,7 @@ fn a_completion_behind_one_that_was_taken_is_asked_for() {
     assert_eq!(bench.poll(), [(2, Status::Success)]);
 }
 
-/// One thread polls, and another makes a queue pair meanwhile; or one does both, between two completions of an extended poll.
+/// One thread polls while another creates a queue pair; or one thread does both, between two completions of an extended poll.
 #[test]
 fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     let mut bench = Bench::new(1, &cap(4, 1, 1, 0));
@@ -453,7 +453,7 @@ fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     assert_eq!(next, Some((2, 0x77)));
 }
 
-/// Of no bytes there is no segment: a device takes zero for the largest length, of which it would write behind the piece.
+/// A piece of zero bytes has no segment: a device takes zero for the largest length, and would write beyond the piece.
 #[test]
 fn a_receive_has_no_segment_for_a_piece_of_no_bytes_and_none_for_one_that_is_too_long() {
     let mut bench = Bench::new(1, &cap(1, 4, 2, 0));

@@ -1,4 +1,4 @@
-//! A queue that is resized while completions wait in it, and one that is not there yet.
+//! A queue that is resized while it contains completions, and one that is not created yet.
 
 use std::sync::atomic::Ordering;
 
@@ -31,7 +31,7 @@ fn resize(bench: &mut Bench, wanted: u32, more: &[u16]) -> ResizeCq {
         bench.complete(CQE_REQ, *counter, |_| {});
     }
     let released = released.unwrap().map(|memory| memory.address());
-    // The first ring stays: the doorbell record is in it.
+    // The first ring stays, because it contains the doorbell record.
     let first = bench.cq_request.buf_addr;
     assert_eq!(released, (old.address() != first).then_some(old.address()));
     seen.unwrap()
@@ -46,7 +46,7 @@ fn what_waits_in_a_queue_goes_along_when_it_is_resized() {
         counter += 1;
         counter - 1
     };
-    // So that what waits goes round the end of the old ring, and its owner bit changes.
+    // The remaining completions then wrap around the end of the old ring, and its owner bit changes.
     for _ in 0..6 {
         let place = send(&mut bench);
         bench.complete(CQE_REQ, place, |_| {});
@@ -100,7 +100,7 @@ fn what_was_forgotten_by_a_reset_stays_so_when_the_queue_is_resized() {
     assert_eq!(bench.poll(), [(3, Status::Success)]);
 }
 
-/// The kernel says what the device has. Until then a large queue is addresses, not memory.
+/// The kernel knows the device's limit. Before it has answered, a large queue takes address space but no memory.
 #[test]
 #[cfg_attr(miri, ignore = "it has no /proc/self")]
 fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {
@@ -112,6 +112,6 @@ fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {
     let before = pages();
     let plan = CqPlan::new("test", (1 << 24) - 1, &limits(1), page).unwrap();
     assert!(plan.memory().len() > 1 << 30);
-    // Other tests run beside this one.
+    // Other tests run at the same time.
     assert!(pages() < before + (1 << 16), "{} pages", pages() - before);
 }

@@ -1,4 +1,4 @@
-//! Shared receive queues: their list, and completions of whichever queue pair has taken from them.
+//! Shared receive queues: their list, and completions of the queue pairs that have received from them.
 
 use uverbs_abi::mlx5::CreateSrq;
 use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_ERR};
@@ -53,25 +53,25 @@ impl Shared {
         put
     }
 
-    /// What the device reads: how many entries it may take.
+    /// The counter for the device: how many entries it may take.
     fn counter(&self) -> u32 {
         let at = (self.request.db_addr - self.request.buf_addr) as usize;
         u32::from_be(self.memory.load(at, Ordering::Relaxed))
     }
 
-    /// The entry that this one names.
+    /// The entry to which this one is linked.
     fn link(&self, entry: u16) -> u16 {
         let mut link = [0; 2];
         assert!(self.memory.read(usize::from(entry) * 64 + 2, &mut link));
         u16::from_be_bytes(link)
     }
 
-    /// The first `count` entries from zero on, as the device goes through them.
+    /// The first `count` entries from zero on, in the order in which the device takes them.
     fn list(&self, count: usize) -> Vec<u16> {
         std::iter::successors(Some(0), |entry| Some(self.link(*entry))).take(count).collect()
     }
 
-    /// The device has used an entry, for a message to this queue pair.
+    /// The device uses an entry for a message to this queue pair.
     fn complete(&mut self, pair: u32, entry: u16) {
         self.write(CQE_RESP_SEND, pair, entry, 0);
     }
@@ -103,7 +103,7 @@ fn entries_are_a_list_of_which_the_last_is_not_posted() {
     assert_eq!((shared.list(4), shared.counter(), shared.request.uidx), (vec![0, 1, 2, 3], 0, 0));
     assert_eq!([1, 2, 3].map(|wr_id| shared.post(wr_id)), [Ok(()); 3]);
     assert_eq!((shared.post(4), shared.counter()), (Err(Refused::Full), 3));
-    // Its pieces stand behind the head.
+    // Its pieces follow the head.
     let mut entry = [0; 32];
     assert!(shared.memory.read(64 + 16, &mut entry));
     let piece = [PIECE.length.to_be_bytes(), PIECE.lkey.to_be_bytes()].concat();
@@ -116,7 +116,7 @@ fn entries_come_back_in_any_order_from_any_queue_pair() {
     assert!((1..4).all(|wr_id| shared.post(wr_id).is_ok()));
     shared.complete(1, 2);
     assert_eq!((shared.post(4), shared.poll()), (Err(Refused::Full), vec![(3, 0x200)]));
-    // Behind the last comes the one that is done; only then is the last posted.
+    // The entry that is done is appended after the last; only then can the last one be posted.
     assert_eq!((shared.post(4), shared.list(5), shared.counter()), (Ok(()), vec![0, 1, 2, 3, 2], 4));
     assert_eq!(shared.post(5), Err(Refused::Full));
     shared.complete(0, 1);
@@ -148,7 +148,7 @@ fn what_is_forgotten_leaves_its_entries_to_the_next() {
     assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
     let mut batch = shared.receives.writing();
     batch.put(5, [PIECE].into_iter()).unwrap();
-    // As by a panic.
+    // As in a panic.
     drop(batch);
     assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
     // A device that takes it all the same.
@@ -174,7 +174,7 @@ fn failures_give_their_entries_back() {
     assert_eq!((shared.post(4), shared.post(5)), (Ok(()), Err(Refused::Full)));
 }
 
-/// A queue pair that is reset, or gone, has completions in the queue still: nothing is said of them, but what it has taken goes back.
+/// A queue pair that was reset or destroyed still has completions in the queue: they are not reported, but the entries are given back.
 #[test]
 fn what_a_queue_pair_had_taken_goes_back_when_it_begins_again_or_goes() {
     let mut shared = Shared::new();
@@ -186,7 +186,7 @@ fn what_a_queue_pair_had_taken_goes_back_when_it_begins_again_or_goes() {
     }
     assert_eq!(shared.poll(), [(2, 0x200)]);
     assert!(shared.post(4).is_ok() && shared.post(5).is_ok() && shared.post(6).is_err());
-    // The handle is gone, and a message comes in before the kernel's object is.
+    // The handle was dropped, and a message arrives before the kernel's object is destroyed.
     let (sends, known) = shared.pairs[1].take().unwrap();
     shared.complete(1, 2);
     drop(sends);
@@ -196,14 +196,14 @@ fn what_a_queue_pair_had_taken_goes_back_when_it_begins_again_or_goes() {
     assert_eq!(shared.poll(), [(5, 0x100)]);
     assert!((7..10).all(|wr_id| shared.post(wr_id).is_ok()));
     assert_eq!(shared.post(10), Err(Refused::Full));
-    // Its index is free again, once all of it was taken out.
+    // Its index is free again after all its completions were taken.
     shared.pairs[1] = Some(pair(&shared.queue, shared.receives.places(), 1));
     let entry = (0..4).find(|entry| u32::from(*entry) != shared.receives.next_slot()).unwrap();
     shared.complete(1, entry);
     assert_eq!(shared.poll().len(), 1);
 }
 
-/// A device that says that entries are done which were not posted, or twice: each is in the list once all the same.
+/// A device reports entries as done that were not posted, or reports them twice: each is in the list only once.
 #[test]
 fn completions_that_were_made_up_put_no_entry_into_the_list_twice() {
     let mut shared = Shared::new();
@@ -219,7 +219,7 @@ fn completions_that_were_made_up_put_no_entry_into_the_list_twice() {
     }
 }
 
-/// One of extended connections has its own index, and a completion names the queue pair that received.
+/// A queue of extended connections has its own index, and a completion names the queue pair that received.
 #[test]
 fn a_queue_of_extended_connections_completes_by_itself() {
     let mut shared = Shared::new();
@@ -238,8 +238,8 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     assert_eq!(shared.poll(), []);
 }
 
-/// One thread posts. Another one is the device and polls: it goes through the list as far as the counter says, and completes what it
-/// has taken in another order.
+/// One thread posts. Another acts as the device and polls: it follows the list as far as the counter says, and completes the entries in
+/// another order.
 #[test]
 fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
     let turns: u32 = if cfg!(miri) { 60 } else { 20_000 };
@@ -255,7 +255,7 @@ fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
         while wr_ids.len() < turns as usize {
             let counter = u32::from_be(memory.load(record, Ordering::Acquire));
             while (wr_ids.len() + taken.len()) as u32 & 0xffff != counter {
-                // That of the last one is written before it is followed.
+                // The link of the last entry is written before it is followed.
                 let mut link = [0; 2];
                 taken.push(entry);
                 assert!(memory.read(usize::from(entry) * 32 + 2, &mut link));
@@ -283,7 +283,7 @@ fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
     assert!(device.join().unwrap().into_iter().eq(0..u64::from(turns)));
 }
 
-/// Queue pairs come and go, and their sends complete in a queue whose positions are behind those of the other, or before them.
+/// Queue pairs are created and destroyed, and their sends complete in a queue whose positions are ahead of or behind those of the other.
 #[test]
 fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
     let mut shared = Shared::new();
@@ -306,7 +306,7 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
         drop(known);
         assert_eq!((sent.shared().known(), shared.poll().len()), (0, 0), "{index}");
     }
-    // The next change has the last one forgotten.
+    // With the next change the last one is removed.
     shared.pairs[0] = Some(pair(&shared.queue, shared.receives.places(), 0));
     assert_eq!(shared.queue.shared().known(), 1);
 }

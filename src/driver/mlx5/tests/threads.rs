@@ -1,4 +1,4 @@
-//! One thread posts, resets and ends queue pairs, another polls.
+//! One thread posts, resets and destroys queue pairs while another polls.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -9,10 +9,10 @@ use crate::driver::mlx5::completion_ring::end_of;
 use crate::driver::mlx5::track::{Source, Track};
 use crate::driver::queues::LowerReceive;
 
-/// As many turns as there is time for.
+/// As many rounds as there is time for.
 const TURNS: u64 = if cfg!(miri) { 200 } else { 1_000_000 };
 
-/// A request of the next life stands where a completion of the last one leads: nobody takes it for that one's.
+/// After a reset, a new request is at the place that an old completion names: it must not be taken for the old request.
 #[test]
 fn a_reset_in_the_middle_of_a_poll_hands_out_nothing_of_the_next_life() {
     let track = Track::new("test", 0, false, 1, &Source::Own(0)).unwrap();
@@ -36,16 +36,16 @@ fn a_reset_in_the_middle_of_a_poll_hands_out_nothing_of_the_next_life() {
     });
 }
 
-/// Where a queue ends is asked for while another thread polls, and the device goes round and round.
+/// The end of a queue is determined while another thread polls and the device reuses the ring.
 #[test]
 fn the_end_of_a_queue_is_behind_all_that_was_written() {
-    // Of four entries, some were taken and some written, before the first look or behind it.
+    // With four entries: some were taken and some written before the first look or after it.
     for (taken, written, more) in [(0, 0, 0), (3, 4, 0), (3, 7, 4), (0, 4, 4), (1, 3, 40), (2, 2, 3)] {
         let looks = Cell::new(0);
         let now = || if looks.get() > 0 { (taken + more, written + more) } else { (taken, written) };
         let is_filled = |position| {
             looks.set(looks.get() + 1);
-            // By the owner's bit alone: this round's, or that of two before.
+            // Only by the owner bit: that of this round, or of the one two rounds before.
             let last = (0..now().1).rev().find(|last| last % 4 == position % 4);
             last.is_some_and(|last: u64| (last / 4).abs_diff(position / 4).is_multiple_of(2))
         };
@@ -53,7 +53,7 @@ fn the_end_of_a_queue_is_behind_all_that_was_written() {
     }
 }
 
-/// Two pollers are told of the same entry of a shared queue: one of them has it.
+/// Two pollers get a completion of the same entry of a shared queue: only one of them gets the entry.
 #[test]
 fn an_entry_is_handed_out_once() {
     let mut receives = SrqPlan::new("test", 1, 1, &limits(0), None, || 0).unwrap().open();
@@ -84,12 +84,12 @@ fn an_entry_is_handed_out_once() {
     assert!(sorted.iter().copied().eq(0..TURNS), "{} of {TURNS}", sorted.len());
 }
 
-/// The place of a request is free as soon as it was found, before it is said which of two it was.
+/// The place of a request is free as soon as the request was found, before its kind is read.
 #[test]
 fn which_change_it_was_is_known_when_its_place_is_posted_again() {
     let track = Track::new("test", 0, false, 4, &Source::Own(0)).unwrap();
     let opcodes = [wc_opcode::BIND_MW, wc_opcode::LOCAL_INV, wc_opcode::LOCAL_INV, wc_opcode::BIND_MW];
-    // The counter goes round meanwhile.
+    // The counter overflows meanwhile.
     let turns: u32 = if cfg!(miri) { 100 } else { 100_000 };
     for turn in 0..turns {
         let (counter, opcode) = (turn * 4, opcodes[turn as usize % 4]);

@@ -1,4 +1,4 @@
-//! Binds and invalidates: the requests are those that stock libmlx5 was seen to write.
+//! Binds and invalidates: the requests are identical to those that stock libmlx5 was observed to write.
 
 use uverbs_abi::types::AccessFlags;
 
@@ -32,7 +32,7 @@ fn post(bench: &mut Bench, opcode: Opcode<'_>, flags: SendFlags) -> Result<(), R
     bench.sends.put(&Request { wr_id: 7, flags, opcode, data: pieces(&[]), head: None })
 }
 
-/// The words of a change: what is behind the control segment.
+/// The words of a change: what follows the control segment.
 fn change(flags: u32, list: u32, mask: u32, context: [u32; 8], entry: Option<[u32; 4]>) -> Vec<u32> {
     let mut words = vec![flags << 24, list << 16, 0, mask];
     words.resize(12, 0);
@@ -92,7 +92,7 @@ fn a_key_is_taken_away_by_a_bind_to_nothing_or_an_invalidate() {
     }
 }
 
-/// Bindings read where the completion lies which of the two it was, by whichever way.
+/// Bindings read in the queue which of the two it was, by either path.
 #[cfg(feature = "raw")]
 #[test]
 fn which_change_it_was_is_read_where_it_lies() {
@@ -133,7 +133,7 @@ fn the_message_behind_a_change_waits_for_it() {
     assert_eq!(flags, [0, 0x20, 0x20, 0, 0x80, 0x80, 0]);
 }
 
-/// Also if what was to come between them is forgotten, or was refused, by whichever way.
+/// Also if what was between them is discarded, or was refused, by either path.
 #[test]
 fn a_message_waits_for_the_change_that_is_before_it_in_the_ring() {
     let none = SendFlags::empty();

@@ -1,4 +1,4 @@
-//! A kernel that says what is not so: it is an error, or a completion that failed, and nothing stops.
+//! A faulty kernel: the result is an error or a failed completion, and nothing hangs.
 
 use crate::kernel::error::ErrorKind;
 
@@ -18,7 +18,7 @@ fn a_queue_of_no_possible_size_is_an_error() {
     for count in [0, 3, 5, 100, 1 << 25, 1 << 31, u32::MAX] {
         assert_eq!(open(count, CQ), Err(ErrorKind::Malformed), "{count}");
     }
-    // Not what the kernel has there.
+    // Not the size of the kernel's memory.
     assert_eq!(open(128, CQ), Err(ErrorKind::InvalidInput));
     assert_eq!(open(4, 0x5000), Err(ErrorKind::InvalidInput));
     assert_eq!(open(4, 0x9_0000), Err(ErrorKind::Malformed));
@@ -100,7 +100,7 @@ fn any_entry_is_read() {
     }
 }
 
-/// A success of something that nobody can have posted is none.
+/// A success of an operation that cannot have been posted counts as a failure.
 #[test]
 fn an_operation_that_there_is_not_has_failed() {
     let mut bench = Bench::new();
@@ -110,7 +110,7 @@ fn an_operation_that_there_is_not_has_failed() {
     }
 }
 
-/// Without the flag there is nothing, whatever else stands there.
+/// Without the flag there is no completion, whatever else the entry contains.
 #[test]
 fn an_entry_without_its_flag_is_none() {
     let mut bench = Bench::new();
@@ -121,7 +121,7 @@ fn an_entry_without_its_flag_is_none() {
     assert!(bench.queue.is_empty());
 }
 
-/// Slots that were given back twice, or that were never handed over.
+/// Slots that were given back twice, or that were never given to the kernel.
 #[test]
 fn flags_of_any_kind_in_a_slot_are_looked_at() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What is posted stands as the kernel reads it, and what it writes is told.
+//! Posted requests have the layout that the kernel reads, and what the kernel writes is reported.
 
 use uverbs_abi::siw::{
     MAX_INLINE, OP_SEND_REMOTE_INV, WQE_INLINE, WQE_READ_FENCE, WQE_SIGNALLED, WQE_SOLICITED,
@@ -53,13 +53,14 @@ fn operations_have_their_numbers_and_others_are_lacked() {
     assert_eq!((bench.sends.publish(), bench.take_send()), (Published::Nothing, None));
 }
 
-/// The kernel leaves such requests where they are, and the queue stands still for good (`siw_activate_tx_from_sq`, siw_qp.c, Linux 6.1 and 7.3).
+/// The kernel leaves such requests in their slots, and the queue is blocked for good (`siw_activate_tx_from_sq`, siw_qp.c, Linux 6.1 and
+/// 7.3).
 #[test]
 fn inline_data_of_a_send_that_invalidates_would_stop_the_queue_and_is_refused() {
     let mut bench = Bench::new();
     assert_eq!(bench.put_inline(Opcode::SendInvalidate(5), &[b"abc"]), Err(Refused::Lacks));
     assert_eq!(bench.put_inline(Opcode::Read(REMOTE), &[b"abc"]), Err(Refused::Lacks));
-    // Told in parts.
+    // In parts.
     bench.sends.writing().begin(1, SendFlags::SIGNALED, &Opcode::SendInvalidate(5)).unwrap();
     let data = Data::<NoPieces, _>::Inline(std::iter::once(&b"abc"[..]));
     assert_eq!(bench.sends.writing().set_data(SendFlags::SIGNALED, None, &data), Err(Refused::Lacks));
@@ -110,7 +111,7 @@ fn a_read_has_one_place_and_others_six_pieces() {
     assert_eq!(bench.put(1, SendFlags::empty(), Opcode::Send, &[PIECE; 7]), Err(Refused::TooLarge));
     assert_eq!(bench.receive(1, &[PIECE; 7]), Err(Refused::TooLarge));
     bench.put(1, SendFlags::empty(), Opcode::Send, &[PIECE; 6]).unwrap();
-    // The kernel takes the first piece of a read in any case: it is none of an earlier request.
+    // The kernel takes the first piece of a read in any case; it must not be that of an earlier request.
     (1..ENTRIES).for_each(|_| bench.put(1, SendFlags::empty(), Opcode::Send, &[PIECE; 6]).unwrap());
     bench.sends.publish();
     while bench.take_send().is_some() {}
@@ -161,7 +162,7 @@ fn a_queue_is_full_until_the_kernel_gives_a_slot_back() {
     }
 }
 
-/// By the time a place is used again, the request after it was taken.
+/// When a place is used again, the request after it was taken.
 #[test]
 fn what_requests_need_has_twice_as_many_places_as_there_are_slots() {
     let mut bench = Bench::new();
@@ -191,7 +192,7 @@ fn what_was_not_published_is_forgotten_and_what_was_refused_is_taken_back() {
     assert_eq!((bench.sends.publish(), bench.sends.next_slot()), (Published::Shown, 2));
     bench.sends.retract();
     assert_eq!((bench.take_send(), bench.sends.next_slot(), bench.sends.is_idle()), (None, 0, true));
-    // Once.
+    // Only once.
     bench.sends.retract();
     assert_eq!(bench.send(5), Ok(Published::Shown));
     assert_eq!(bench.take_send().map(|slot| slot.id), Some(5));
@@ -250,7 +251,7 @@ fn one_completion_is_taken_at_a_time() {
     assert_eq!(bench.poll().len(), 1);
 }
 
-/// By the way on which a binding asks for each thing that a completion says.
+/// By the path on which a binding requests each field of a completion separately.
 #[cfg(feature = "raw")]
 #[test]
 fn a_binding_is_told_what_a_completion_says() {

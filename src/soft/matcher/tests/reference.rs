@@ -1,11 +1,11 @@
-//! Matches against a slow reference, for rules and frames drawn at random.
+//! Compares matches with a slow reference, for random rules and frames.
 
 use super::*;
 use proptest::prelude::*;
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};
 
-/// What a frame is made of, and so what rules are drawn from.
+/// The contents of a frame, from which rules are generated.
 #[derive(Clone, Debug)]
 struct Facts {
     eth: FlowEthFilter,
@@ -84,14 +84,14 @@ prop_compose! {
                 reserved: 0,
             },
             ports: FlowTcpUdpFilter {
-                // Not a tunnel's port: what is in a tunnel is another test.
+                // Not the port of a tunnel: another test handles tunnels.
                 dst_port: U16::new(ports[0] & !0x200 | 1), src_port: U16::new(ports[1]),
             },
         }
     }
 }
 
-/// Fields whose mask mlx5 refuses, or that forces more than its bits: left out of random masks.
+/// Fields whose mask mlx5 refuses, or whose mask matches more than its bits: removed from random masks.
 fn clean(type_: u32, mask: &mut [u8]) {
     match type_ {
         SPEC_ETH => mask[12..14].fill(0),
@@ -105,7 +105,7 @@ fn clean(type_: u32, mask: &mut [u8]) {
 }
 
 proptest! {
-    /// A rule drawn from one frame, perhaps with some bits flipped, against another frame of the same kind.
+    /// A rule generated from one frame, perhaps with some bits changed, against another frame of the same kind.
     #[test]
     fn matches_are_those_of_a_bit_by_bit_reference(
         rule in facts(), frame in facts(), same: bool, use_layer: [bool; 3],
@@ -127,7 +127,7 @@ proptest! {
             for (value, mask) in value.iter_mut().zip(&mask) {
                 *value &= mask;
             }
-            // The reference: another protocol cannot match; a VLAN mask wants a tag; then bit by bit.
+            // The reference: another protocol cannot match; a VLAN mask requires a tag; then bit by bit.
             expected &= *type_ == there;
             if *type_ == SPEC_ETH && mask[14..16] != [0, 0] {
                 expected &= frame.tagged;
@@ -159,7 +159,7 @@ proptest! {
         prop_assert_eq!(zero(SPEC_IPV6, 40), frame.v4.is_none());
         prop_assert_eq!((zero(SPEC_TCP, 4), zero(SPEC_UDP, 4)), (tcp, !tcp));
         prop_assert!(!zero(SPEC_GRE, 8));
-        // Nothing on mlx5 makes these two ask for more than their bits.
+        // On mlx5 nothing makes these two match more than their bits.
         prop_assert!(zero(SPEC_VXLAN_TUNNEL, 4) && zero(SPEC_MPLS, 4));
     }
 }

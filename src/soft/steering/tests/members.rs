@@ -28,7 +28,7 @@ fn an_entry_has_one_tag_and_one_fate() {
     assert_eq!(add(&mut first_tagged, 1, 1, tagged(8)), exists);
     assert_eq!(add(&mut first_tagged, 1, 1, dropped()), exists);
     assert_eq!(add(&mut first_tagged, 1, 1, plain()), Ok(()));
-    // The tag stays with the entry when the flow that brought it is gone.
+    // The entry keeps the tag after the flow that set it was destroyed.
     assert!(first_tagged.remove(0));
     assert_eq!(met(&first_tagged, &udp_frame(UNICAST, 5), WIRE).0[0].tag, Some(7));
     let mut untagged = table([plain()]);
@@ -84,14 +84,14 @@ fn own_frames_are_heard_only_on_request() {
     let mut table = table([flow(&[udp_port(5)]), flow(&[udp_port(5)])]);
     let own = |origin| met(&table, &udp_frame(UNICAST, 5), origin).0.len();
     assert_eq!((own(WIRE), own(Origin::Sent { port: 1, qp: 100 })), (2, 1));
-    // The new flow hears its own queue pair, so it is now the one of the two that delivers.
+    // The new flow receives frames of its own queue pair, so it is now the one of the two that delivers.
     assert_eq!(add(&mut table, 2, 100, looped()), Ok(()));
     for (origin, expected) in [(WIRE, vec![2, 1]), (Origin::Sent { port: 1, qp: 100 }, vec![2, 1])] {
         let (all, _) = met(&table, &udp_frame(UNICAST, 5), origin);
         let delivered = all.iter().filter(|d| d.qp.is_some()).map(|d| d.flow);
         assert_eq!(delivered.collect::<Vec<_>>(), expected);
     }
-    // A rule that does not hear the sender is as if it were not there.
+    // A rule that does not receive frames of the sender has no effect on them.
     let mut alone = Table::new(Rules::all());
     assert_eq!(add(&mut alone, 0, 7, flow(&[])), Ok(()));
     assert_eq!(add(&mut alone, 1, 8, Flow { priority: 3, ..flow(&[]) }), Ok(()));

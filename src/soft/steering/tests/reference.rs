@@ -1,9 +1,9 @@
-//! Tables made at random against a slow reference: all of each frame is read, and each rule is asked for itself.
+//! Compares random tables with a slow reference, which reads each frame completely and checks each rule by itself.
 
 use super::*;
 use proptest::prelude::*;
 
-/// Specs that overlap, of every depth of a frame.
+/// Specs that overlap, for every depth of a frame.
 fn specs() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let one = prop_oneof![
         (0..3_u8, any::<bool>())
@@ -63,16 +63,16 @@ prop_compose! {
     }
 }
 
-/// One flow as the reference keeps it, in the order of insertion.
+/// One flow in the reference, in the order of insertion.
 struct Known {
     id: u32,
     qp: u32,
     rule: Rule,
-    /// The flow that made the entry that it is in.
+    /// The flow that created its entry.
     entry: u32,
 }
 
-/// What is known of a frame's way.
+/// The progress of a frame.
 struct Way<'a> {
     known: &'a [Known],
     fields: Headers,
@@ -80,8 +80,8 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// The frame comes to a table: the oldest entry that fits is hit, by all its flows that hear the sender. Says whether it
-    /// drops the frame; none if nothing fits.
+    /// The frame arrives at a table: it matches the oldest entry that fits, with all its flows that receive frames of the sender. Returns
+    /// whether the entry drops the frame; `None` if nothing fits.
     fn at(&mut self, place: Place, sender: Option<u32>) -> Option<bool> {
         let hears = |flow: &&Known| flow.rule.loop_back || sender != Some(flow.qp);
         let fits = |flow: &&Known| flow.rule.place == place && flow.rule.matching.matches(&self.fields);
@@ -133,7 +133,7 @@ proptest! {
             let entry = same.map_or(id, |flow| flow.entry);
             known.push(Known { id, qp: *qp, rule, entry });
         }
-        // With all of them, and again when some are gone.
+        // With all flows, and again after some were removed.
         for gone in std::iter::once(None).chain(gone.into_iter().map(Some)) {
             if let Some(gone) = gone {
                 let before = known.len();

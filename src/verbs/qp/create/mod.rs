@@ -61,7 +61,7 @@ pub struct QueuePairBuilder<'a, T> {
     kind: PhantomData<T>,
 }
 
-/// What a queue pair consists of.
+/// The parts of a queue pair.
 pub(super) struct Made {
     pub(super) sends: SendQueue,
     pub(super) receives: Option<ReceiveQueue>,
@@ -168,7 +168,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         self
     }
 
-    /// Changes what a driver's own type of queue pair is told.
+    /// Changes the request for a driver's own type of queue pair.
     pub(crate) fn with_driver(mut self, change: impl FnOnce(&mut DriverQp)) -> Self {
         change(&mut self.driver);
         self
@@ -197,7 +197,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         Ok(qp)
     }
 
-    /// Makes the queues of a queue pair of a type of the kernel's.
+    /// Creates the queues of a queue pair of one of the kernel's types.
     pub(super) fn make(self, type_: u8) -> Result<Made> {
         let op = "qp.create";
         let context = self.pd.context();

@@ -1,4 +1,4 @@
-//! Queue pairs in parts, of any type: the kernel's object and the queues, by address and key.
+//! Queue pairs in parts, for all types: the kernel's object and the queues, by address and key.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl ProtectionDomain {
     ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
         let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
         let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
-        // Of no type in particular: the number says which.
+        // The type parameter has no meaning here; the number contains the type.
         let kind = PhantomData::<RawPacket>;
         let wanted = capacity;
         let builder =
@@ -91,7 +91,7 @@ impl From<XrcReceiveQueuePair> for QueuePair {
     }
 }
 
-/// A queue pair on a table of work queues has no queues of its own.
+/// A queue pair over a table of work queues has no own queues.
 impl From<RssQueuePair> for QueuePair {
     fn from(qp: RssQueuePair) -> Self {
         let capacity = Capacity::default();
@@ -138,7 +138,7 @@ impl QueuePair {
         receives: Option<&mut ReceiveQueue>,
     ) -> Result<()> {
         self.shared.modify(self.type_, request)?;
-        // The queues learn of the state that was asked for.
+        // The queues get the state that was requested.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
             if let Some(sends) = sends {
                 sends.enter(request.qp_state);

@@ -1,4 +1,4 @@
-//! Requests on their way into the slots of a send queue.
+//! Writes requests into the slots of a send queue.
 
 use std::borrow::Borrow;
 
@@ -11,14 +11,14 @@ use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestK
 
 /// How a batch of requests is made, for whichever driver.
 pub trait FillSends {
-    /// What all the requests are, where that is known before.
+    /// The kind of all requests, if it is known at compile time.
     const KIND: Option<RequestKind> = None;
-    /// Whether it may go to a queue whose slots have a flag each; such a queue refuses it as lacking, if not.
+    /// Whether it supports queues whose slots have a flag each. Otherwise such a queue refuses it as lacking.
     const KNOWS_FLAGS: bool = true;
-    /// Why it stops.
+    /// The error with which it stops.
     type Error: From<Refused>;
 
-    /// Fills slots. What is refused halfway leaves those before it filled.
+    /// Fills slots. If a request is refused, those before it stay filled.
     ///
     /// # Errors
     /// Its own.
@@ -34,7 +34,7 @@ pub struct Batch<'a, L> {
     pub(super) counting: Option<Counting<'a>>,
 }
 
-/// What completion counters are told.
+/// The data for completion counters.
 #[derive(Debug)]
 pub(super) struct Counting<'a> {
     /// The request that was begun last.
@@ -43,13 +43,13 @@ pub(super) struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// The same, to be handed on: a batch whose address is not taken is kept in registers.
+    /// The same, to be passed on: a batch whose address is not taken is kept in registers.
     #[inline(always)]
     fn lend(&mut self) -> Counting<'_> {
         Counting { begun: self.begun, bound: self.bound }
     }
 
-    /// A request begins, so that the one before it is complete.
+    /// A request begins, so the one before it is complete.
     #[cold]
     #[inline(never)]
     fn begin(self, next: Posted) -> Result<(), Refused> {
@@ -79,19 +79,19 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.next_slot()
     }
 
-    /// The slot of the next request, or of the last one if that is told by the queue: see [`Lower::last_slot`].
+    /// The slot of the next request; or of the last one, if the queue reports that instead: see [`Lower::last_slot`].
     #[inline(always)]
     pub(crate) fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
     }
 
-    /// The slot of the last request, of which this was said before it.
+    /// The slot of the last request. `before` is what `slot_before` returned before it.
     #[inline(always)]
     pub(crate) fn slot_behind(&self, before: u32) -> u32 {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
-    /// Where slots are used in no order, the slot of the request with this number since the last were published.
+    /// If slots are used in no order: the slot of the request with this number, counted from the last publication.
     pub(crate) fn filled(&self, number: u32) -> Option<u32> {
         self.lower.filled(number)
     }
@@ -204,7 +204,7 @@ impl<L: Lower> Batch<'_, L> {
         }
     }
 
-    /// The request that was to be posted is not.
+    /// Discards the request that was to be posted.
     #[inline(always)]
     fn forget(&mut self) {
         if let Some(counting) = &mut self.counting {

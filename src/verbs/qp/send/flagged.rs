@@ -1,4 +1,5 @@
-//! The ways to a queue that is neither a ring of slots nor of blocks, and to one whose requests complete in any order or whose slots have a flag each.
+//! Access to a queue that is neither a ring of slots nor of blocks, and to one whose requests complete in any order or whose slots have a
+//! flag each.
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
@@ -16,7 +17,7 @@ impl SendQueue {
         self.apart_at_once(how)
     }
 
-    /// The same without a call, for who knows that it is neither.
+    /// The same without a call, for callers that know that it is neither.
     #[inline(always)]
     pub(in crate::verbs::qp) fn apart_at_once<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
@@ -32,7 +33,7 @@ impl SendQueue {
         origin.ask()?;
         let mut batch = Batch { lower: sends.straight()?, pieces: *pieces, inline: *inline, counting: None };
         let filled = how.fill(&mut batch);
-        // Nothing is anywhere else.
+        // There is nothing at any other place.
         sends.tell();
         Some(filled)
     }
@@ -62,7 +63,7 @@ impl SendQueue {
     fn fill_flagged<const COUNTS: bool, F: FillSends>(&mut self, how: F) -> Option<Result<(), Unseen>> {
         let here = self.origin.ask()?;
         self.sends.flagged_alone()?;
-        // What is put is forgotten if this returns before its end.
+        // What is put is discarded if this function returns early.
         let halfway = Halfway(self);
         let Self { sends, pieces, inline, begun, bound, .. } = &mut *halfway.0;
         let lower = sends.flagged_alone()?.writing();

@@ -1,4 +1,4 @@
-//! The send queue of a queue pair, by address and key: what both the safe interface and bindings post to.
+//! The send queue of a queue pair, by address and key. The safe interface and bindings both post to it.
 
 mod batch;
 mod ended;
@@ -30,14 +30,15 @@ use crate::verbs::work::{NOT_READY, refused};
 #[derive(Debug)]
 pub struct SendQueue {
     sends: Sends,
-    /// Asked before each batch: the slots of a shared ring may be the parent's requests.
+    /// Checked before each batch: the slots of a shared ring may contain the parent's requests.
     origin: Origin,
-    /// A word: an `Option` of this would say `None` in the byte of a `bool`, and not by the tag of `sends`, which is looked at anyway.
+    /// A word, not a `bool`: an `Option` of this type would store `None` in the byte of the `bool`, and not in the tag of `sends`, which
+    /// is read anyway.
     wants_head: u32,
-    /// Most pieces and most inline bytes of a request.
+    /// Maximum number of pieces and of inline bytes of a request.
     pieces: u32,
     inline: u32,
-    /// The request that was begun last, where counters are bound.
+    /// The request that was begun last, if counters are bound.
     begun: Option<Posted>,
     /// The completion counters, if there are any.
     pub(super) bound: Option<Box<Bound>>,
@@ -46,7 +47,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// Of the queue pair with this handle, with room for so many pieces and inline bytes in each request.
+    /// For the queue pair with this handle, with room for so many pieces and inline bytes in each request.
     pub(super) fn new(context: &Context, handle: u32, sends: Sends, pieces: u32, inline: u32) -> Self {
         let doorbell = context.doorbell(handle);
         let origin = context.origin();
@@ -64,7 +65,7 @@ impl SendQueue {
         }
     }
 
-    /// How requests are written into it.
+    /// How requests are written into the queue.
     #[inline(always)]
     pub(super) fn way(&self) -> Way {
         self.sends.way()
@@ -75,7 +76,7 @@ impl SendQueue {
         self.sends.slots()
     }
 
-    /// Number of slots, of a queue whose requests complete in their order.
+    /// Number of slots, for a queue whose requests complete in their order.
     pub(super) fn logged(&self) -> Option<u32> {
         self.sends.is_in_order().then(|| self.sends.slots() as u32)
     }
@@ -106,7 +107,7 @@ impl SendQueue {
     /// A batch in a ring of slots, which `how` fills. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors
-    /// [`Refused::Elsewhere`], before anything is asked; [`Refused::Lacks`] of any other queue.
+    /// [`Refused::Elsewhere`], before anything else is checked; [`Refused::Lacks`] for any other queue.
     #[inline(always)]
     pub(super) fn slots_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         self.filled(how, |sends, filling| {
@@ -115,7 +116,7 @@ impl SendQueue {
         })
     }
 
-    /// The same for a step of one request: it is begun, or gets its data.
+    /// The same for one step of a request: beginning it, or setting its data.
     ///
     /// # Errors
     /// As [`SendQueue::slots_batch`].
@@ -127,7 +128,7 @@ impl SendQueue {
         })
     }
 
-    /// The same as both, in blocks.
+    /// As both of these, for blocks.
     ///
     /// # Errors
     /// As [`SendQueue::slots_batch`].
@@ -262,8 +263,7 @@ impl SendQueue {
         self.publish_as(op)
     }
 
-    /// Posts a request of the crate's own behind all others, which no counter counts, and says in which slot; none when there is no
-    /// room.
+    /// Posts a request of the crate itself behind all others, which no counter counts. Returns its slot, or `None` if there is no room.
     pub(super) fn post_marker(&mut self, op: &'static str, wr_id: u64) -> Result<Option<u32>> {
         let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
         let (mut at, opcode) = (None, Opcode::Send);
@@ -277,7 +277,7 @@ impl SendQueue {
         if !matches!(put, Some(Ok(()))) {
             return Ok(None);
         }
-        // Those with flags are known to be idle without one.
+        // Queues with flags are known to be idle without a marker.
         if self.sends.publish() == Published::Shown
             && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
         {
@@ -311,7 +311,7 @@ impl SendQueue {
         self.publish_as(SEND)
     }
 
-    /// The same under another name.
+    /// The same with another name for the operation.
     #[inline(always)]
     pub(super) fn publish_as(&mut self, op: &'static str) -> Result<()> {
         let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
@@ -366,7 +366,7 @@ impl SendQueue {
         }
     }
 
-    /// Before the device can complete any of the requests.
+    /// Called before the device can complete any of the requests.
     #[cold]
     #[inline(never)]
     fn show_counters(&mut self) {
@@ -380,10 +380,10 @@ impl SendQueue {
     #[inline(never)]
     fn not_looked_at(&mut self, op: &'static str, why: Unseen) -> Error {
         let error = self.context.unseen(op, why);
-        // So says siw of a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
+        // siw returns this for a queue pair without a connection (`siw_post_send`, siw_verbs.c, Linux 6.1).
         let is_unconnected = error.errno() == Some(Errno::ENOTCONN as i32);
         let others = if is_unconnected { self.context.driver().connected_by_others() } else { None };
-        // Refused for its state, the kernel has not looked at the ring.
+        // If the kernel refused because of the state, it has not read the ring.
         if error.kind() == ErrorKind::InvalidInput {
             self.sends.retract();
             self.bound.iter_mut().for_each(|bound| bound.retract());
@@ -391,10 +391,10 @@ impl SendQueue {
         error.hinted_if(ErrorKind::InvalidInput, others.unwrap_or(NOT_READY))
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(super) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
-            // What was begun is gone with what was posted.
+            // A request that was begun is discarded with those that were posted.
             self.rewind();
         }
         self.sends.enter(state);
@@ -404,7 +404,7 @@ impl SendQueue {
     }
 }
 
-/// A batch that is being filled. One that stops halfway, by a panic, is forgotten as far as the device has not seen it.
+/// A batch that is being filled. If a panic stops this, the part that the device has not seen is discarded.
 struct Halfway<'a>(&'a mut SendQueue);
 
 impl Drop for Halfway<'_> {
@@ -413,7 +413,7 @@ impl Drop for Halfway<'_> {
     }
 }
 
-/// Names posting in errors.
+/// The name of posting in errors.
 pub(super) const SEND: &str = "qp.post_send";
 
 struct Filling<'a, F> {
@@ -444,14 +444,14 @@ struct One<'a, H> {
 }
 
 impl<H: FnOnce(u32)> FillSends for One<'_, H> {
-    // None of these requests is for such a queue.
+    // None of these requests is for a queue with flags.
     const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {
         let slot = batch.next_slot();
         let nothing = Data::<NoPieces, NoBytes>::Pieces(std::iter::empty());
-        // The head is for devices that want one.
+        // The head is for devices that need one.
         batch.put(self.wr_id, self.flags, &self.opcode, Some(FrameHead::default()), &nothing)?;
         (self.hold)(slot);
         Ok(())

@@ -1,4 +1,4 @@
-//! Send queues that are apart from others: requests are written part for part, and programs may use the rings themselves.
+//! Additional access to send queues: requests are written in parts, and programs may use the rings themselves.
 
 use uverbs_abi::types::SendFlags;
 

@@ -1,4 +1,4 @@
-//! What futures wait for.
+//! Waiting by futures.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::language::Arg::Has;
 use crate::language::Kind::{Channel, Context, Pool, Snapshot};
 use crate::language::Verb;
 
-/// What has happened is found within this.
+/// An event that has happened is found within this time.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
-/// What comes until nothing does for a moment, in order of the numbers that are made of it.
+/// Takes events until none arrives for a moment, in the order of their numbers.
 macro_rules! all_of {
     ($source:expr, $moment:expr, $number:expr) => {{
         let (source, moment) = ($source, $moment);
@@ -46,7 +46,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         let channel = w.channels.get(a[0])?.clone();
         Ok(all_of!(channel, w.patience.max(MOMENT), |cookie: u64| cookie))
     }),
-    // The first tick comes at once, the second in an hour.
+    // The first tick comes immediately, the second in an hour.
     verb("sampler-awaited", 1, &[Has(Snapshot)], |w, a| {
         let mut sampler = Sampler::new(Duration::from_secs(3600));
         sampler.add(w.snapshots.get(a[0])?);

@@ -1,4 +1,4 @@
-//! Open devices, their answers and events, and protection domains.
+//! Open devices, their queries and events, and protection domains.
 
 use uverbs::transport::Fault;
 use uverbs::{OpenOptions, Subject};
@@ -36,7 +36,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
         ),
         verb("describe", 1, &[], |w, _| {
             let device = &w.machine.device;
-            // Each device has its own; it has to be text all the same.
+            // Each device has its own; it must be text.
             let own = format!("{:?} {:?}", device.index(), device.node());
             let own = format!("{own} {:?} {}", device.sysfs(), device.abi_version());
             let own = format!("{own} {:?} {:?}", device.node_guid(), device.sys_image_guid());

@@ -1,4 +1,4 @@
-//! Flow counters, and what reads them: readers, snapshots, samplers.
+//! Flow counters, and their readers, snapshots and samplers.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let is_young = a[1] != 0 || seen.age() < age(60_000) && seen.age_ns() < 60_000_000_000;
             Ok(format!("{values:?} {is_young} {}", seen.stamp().taken_ns() > 0))
         }),
-        // By a clock of the program's own.
+        // With a clock of the program.
         verb("snapshot-read-at", 2, &[Has(Snapshot), One(&[0, 1_000_000_000]), AGES], |w, a| {
             let snapshot = w.snapshots.get(a[0])?;
             let mut values = [0; 2];
@@ -121,7 +121,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let error = snapshot.last_error().map(|error| (error.kind(), error.errno()));
             Ok(format!("{} {} {error:?}", snapshot.len(), snapshot.has_ended()))
         }),
-        // How fast the values grow, by times of the program's own.
+        // How fast the values grow, with times of the program.
         verb("rates", 1, &[Has(Snapshot)], |w, a| {
             let (values, stamp) = w.snapshots.get(a[0])?.latest::<2>()?;
             let mut rates = Rates::<2>::new(age(1000));
@@ -159,7 +159,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let report = w.samplers.get(a[0])?.report();
             Ok(format!("{} {} {} {}", report.rounds, report.refreshed, report.failed, report.ended))
         }),
-        // A thread has it, to its end, and reads all that is in it once.
+        // A thread owns it until its end, and reads all its snapshots once.
         verb("sampler-thread", 1, &[End(Sampler), Has(Snapshot)], |w, a| {
             let snapshot = w.snapshots.get(a[1])?.clone();
             let thread = w.samplers.take(a[0])?.spawn()?;
@@ -168,7 +168,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             while thread.report().rounds == 0 && start.elapsed() < age(1000) {
                 std::thread::yield_now();
             }
-            // Whether it was in that round, the thread has decided.
+            // The thread has decided whether it was in that round.
             snapshot.refresh().ok();
             thread.remove(&snapshot);
             done(())

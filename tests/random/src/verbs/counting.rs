@@ -128,8 +128,8 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 Some(Duration::from_millis(1)),
             )?)
         }),
-        // A thread takes completions from a queue of its own, on a file of its own: whether it has armed the queue when it ends,
-        // by a command, nobody knows.
+        // A thread takes completions from a queue of its own, on a file of its own. It is not known whether it has armed the queue, by a
+        // command, when it ends.
         verb("progress-thread", 1, &[], |w, _| {
             if w.is_child {
                 return Err(Miss::Absent);

@@ -1,4 +1,4 @@
-//! What goes wrong with the device in the midst of a program: chosen only by `--faults`.
+//! Faults of the device during a program, chosen only with `--faults`.
 
 use super::{done, verb};
 use crate::language::Arg::{New, One, Word};
@@ -7,9 +7,9 @@ use crate::language::Verb;
 use crate::starved::{Scarce, Starved};
 use crate::world::Miss;
 
-/// Commands of the firmware that may be refused. `ALLOC_FLOW_COUNTER` is none of them: the kernel follows an error pointer when the
-/// process ends that met it, and no program can prevent that (docs/internals/kernels.md). Nor are those that end flows, receivers
-/// and queues: the driver tells nobody, and the firmware keeps what they use until the driver is unloaded.
+/// Firmware commands that may be refused. `ALLOC_FLOW_COUNTER` is not included: the kernel dereferences an error pointer when the process
+/// that got the error ends, and no program can prevent that (docs/internals/kernels.md). Commands that destroy flows, receivers and
+/// queues are not included either: the driver ignores the error, and the firmware keeps what they use until the driver is unloaded.
 const COMMANDS: &[&str] = &[
     "CREATE_CQ",
     "ALLOC_TRANSPORT_DOMAIN",
@@ -37,14 +37,14 @@ const COMMANDS: &[&str] = &[
 ];
 
 pub(super) const VERBS: &[&[Verb]] = &[&[
-    // A command of the firmware is refused, behind so many that are not. The statuses are those of an internal error, a bad parameter, a busy
-    // resource, a limit, and "again".
+    // A firmware command is refused, after a number of successful ones. The statuses are those of an internal error, a bad parameter, a
+    // busy resource, a limit, and "again".
     verb("refuse", 0, &[Word(COMMANDS), One(&[8, 1, 3, 6, 15]), One(&[0, 1, 2])], |w, a| {
         let card = w.machine.card.ok_or(Miss::Absent)?;
         let request = format!("fail {} {} 1 0 {}", COMMANDS[a[0] as usize], a[1], a[2]);
         done(card.ask(&request))
     }),
-    // In every so manieth command the kernel has no memory, where it can be told so.
+    // In every nth command the kernel has no memory, if it supports this.
     verb("open-starved", 0, &[New(Context), One(&[1, 2, 3, 5]), One(&[0, 1, 2, 3, 5, 8])], |w, a| {
         w.free_to_open(a[0])?;
         let device = &w.machine.device;
@@ -61,7 +61,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         w.scarce = Some(Scarce::new(a[0]));
         done(())
     }),
-    // The device goes away. What the driver then ends of its own must not be refused: the kernel warns (`ib_free_cq`, cq.c, 7.3).
+    // The device is removed. The driver's own cleanup must not be refused, because the kernel then warns (`ib_free_cq`, cq.c, 7.3).
     verb("unplug", 0, &[], |w, _| {
         w.machine.card.into_iter().for_each(crate::card::heal);
         done(w.machine.unplug()?)

@@ -17,7 +17,7 @@ use crate::language::Kind::{Context, Counters, Flow, Pair, Rss};
 use crate::language::{NONE, Verb};
 use crate::world::{Miss, Played, World};
 
-/// Rules by short names.
+/// Short names of rules.
 const RULE_WORDS: &[&str] = &[
     "dst-1",
     "any",
@@ -83,7 +83,7 @@ const RULES: &[&str] = &[
     "nonsense",
 ];
 
-/// Texts of which most are no rules, and their names.
+/// Names of texts most of which are not rules.
 const WRONG_WORDS: &[&str] = &["empty", "word", "value", "range", "order", "end", "long", "rule"];
 const WRONG: &[&str] = &[
     "",
@@ -100,7 +100,7 @@ const _: () = assert!(WRONG.len() == WRONG_WORDS.len());
 
 const _: () = assert!(RULES.len() == RULE_WORDS.len());
 
-/// A frame to one of the addresses that rules name, of UDP over IPv4.
+/// A UDP frame over IPv4 to one of the addresses in the rules.
 pub(super) fn frame(to: u64, len: usize) -> Vec<u8> {
     let mut frame = vec![0; len.max(54)];
     frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, to as u8]);
@@ -112,7 +112,7 @@ pub(super) fn frame(to: u64, len: usize) -> Vec<u8> {
     frame
 }
 
-/// A rule of headers that the bits choose, made by the builder: each field on its own, or with a mask.
+/// A rule with headers that the bits choose, made by the builder: each field with or without a mask.
 fn built(a: &[u64]) -> Option<FlowRule<Normal>> {
     let (headers, masked) = (a[0], a[1] != 0);
     let mut rule = FlowRule::normal(a[2] as u8).priority(a[3] as u16);
@@ -303,7 +303,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 }
             },
         ),
-        // Text that is no rule, and one that is.
+        // A text that is not a rule, and one that is.
         verb("rule", 1, &[Word(WRONG_WORDS)], |_, a| {
             Ok(match AnyRule::parse(WRONG[a[0] as usize], 1) {
                 Ok(rule) => format!("{} {}", rule.attr().num_of_specs, rule.specs().len()),
@@ -317,7 +317,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 }
             })
         }),
-        // Frames of a generator, of so many flows.
+        // Frames of a generator with this number of flows.
         verb(
             "inject-traffic",
             1,

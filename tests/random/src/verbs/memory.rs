@@ -11,7 +11,7 @@ use crate::language::Kind::{Domain, Region};
 use crate::language::{NONE, Verb};
 use crate::world::{MEMORY, Miss};
 
-/// Rights, the most useful first.
+/// Access rights, the most useful first.
 const RIGHTS: &[&str] = &[
     "all",
     "local",
@@ -45,7 +45,7 @@ pub(super) fn rights(word: u64) -> AccessFlags {
         "zero-based" => AccessFlags::LOCAL_WRITE | AccessFlags::ZERO_BASED,
         "relaxed" => AccessFlags::LOCAL_WRITE | AccessFlags::RELAXED_ORDERING,
         "ondemand" => AccessFlags::LOCAL_WRITE | AccessFlags::ON_DEMAND,
-        // Remote writes need local ones.
+        // Remote writes require local ones.
         "wrong" => AccessFlags::REMOTE_WRITE,
         "unknown" => flags(1 << 15),
         _ => AccessFlags::empty(),
@@ -58,7 +58,7 @@ pub(super) const LENGTHS: crate::language::Arg =
 pub(super) const OFFSETS: crate::language::Arg =
     One(&[0, 1, 8, 64, 1000, 4095, 4096, 8191, 8192, 16383, 16384, 16385]);
 
-/// A sum of bytes, by which they are told from others.
+/// A checksum that identifies bytes.
 fn sum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -72,7 +72,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             |w, a| {
                 w.regions.free(a[0])?;
                 let region = w.domains.get(a[1])?.register(a[2] as usize, rights(a[3]))?;
-                // Its memory may have been another's.
+                // Its memory may have belonged to another one.
                 let place = region.address()..region.address() + a[2];
                 w.headers.retain(|header| !place.contains(header));
                 w.regions.put(a[0], region);
@@ -104,7 +104,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
         }),
         verb("mr-read", 3, &[Has(Region), OFFSETS, LENGTHS], |w, a| {
             let region = w.regions.get(a[0])?;
-            // A buffer as large as somebody says is not what is tried here.
+            // A buffer of any requested size is not tested here.
             let mut bytes = vec![0; (a[2] as usize).min(1 << 20)];
             region.read(a[1] as usize, &mut bytes)?;
             w.without_headers(region.address().wrapping_add(a[1]), &mut bytes);

@@ -1,4 +1,4 @@
-//! What the steps do. A verb is a row of a table: its name, how often it is chosen, its arguments, and what it calls.
+//! The operations of steps. A verb is a row of a table: its name, how often it is chosen, its arguments, and its function.
 
 mod awaited;
 mod contexts;
@@ -28,7 +28,7 @@ const fn verb(
     Verb { name, args, weight, play }
 }
 
-/// Two verbs: one destroys an object and says how that went, one only drops it.
+/// Two verbs: one destroys an object and returns the result, the other only drops it.
 macro_rules! ends {
     ($kind:ident, $places:ident, $destroy:literal, $drop:literal) => {
         [
@@ -66,7 +66,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
     tables.into_iter().flatten().flat_map(|table| table.iter())
 }
 
-/// Something was done, and there is nothing to see.
+/// Something was done, without a visible result.
 fn done<T>(_: T) -> Played {
     Ok(String::new())
 }

@@ -1,4 +1,4 @@
-//! Queue pairs: their making, states, attributes, groups and ends.
+//! Queue pairs: creation, states, attributes, groups and destruction.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::language::Kind::{Completions, Counter, Domain, Handle, Membership, Sh
 use crate::language::{Kind, NONE, Verb};
 use crate::world::{Miss, Pair, Played, World};
 
-/// Options for a GID that leads back to this device: of an IPv4 address where there is one.
+/// Options for a GID that leads back to this device: that of an IPv4 address if there is one.
 pub(super) fn options(context: &Context) -> Result<ConnectionOptions, Miss> {
     let gids = context.gid_table()?;
     let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -25,14 +25,14 @@ pub(super) fn options(context: &Context) -> Result<ConnectionOptions, Miss> {
     Ok(ConnectionOptions::new(1, gid.map_or(0, |gid| gid.index as u8)))
 }
 
-/// The same way on InfiniBand, where a port is found by its local identifier: all that is sent stays on this one.
+/// The same route on InfiniBand, where a local identifier addresses a port: everything that is sent stays on this one.
 fn with_lid(w: &World, mut route: Route) -> Route {
     route.lid = w.machine.lid;
     route
 }
 
-/// Rights and MTU as they are told: by mlx5 only the rights of others, those to read and to atomic operations only with room for these
-/// (`set_qpc_atomic_flags`, qp.c), and an MTU of what is connected and ready.
+/// Access rights and MTU as queries return them. mlx5 returns only remote rights, those for reads and atomic operations only if there is
+/// room for these (`set_qpc_atomic_flags`, qp.c), and an MTU only if the queue pair is connected and ready.
 fn told(w: &World, pair: &Pair, is: &QueryQpResp) -> (u32, u8) {
     if !w.machine.tells_as_mlx5 {
         return (is.qp_access_flags, is.path_mtu);
@@ -44,7 +44,7 @@ fn told(w: &World, pair: &Pair, is: &QueryQpResp) -> (u32, u8) {
     (is.qp_access_flags & kept.bits(), if has_mtu { is.path_mtu } else { 0 })
 }
 
-/// The open device of a completion queue that was given, by asking all that are open.
+/// The open device of a completion queue, found by trying all that are open.
 fn context_of(w: &World, number: u64) -> Result<&Context, Miss> {
     w.contexts.get(number)
 }
@@ -103,7 +103,7 @@ fn connect(w: &mut World, a: &[u64]) -> Played {
     w.pairs.get(a[0])?;
     w.pairs.get(a[1])?;
     let mut options = options(context)?.access(rights(a[2]));
-    // Short, since a guest waits for them: 4 ms.
+    // Short times, because a guest waits for them: 4 ms.
     (options.rnr_timer, options.timeout, options.rnr_retries, options.retries) =
         (5, 10, a[3] as u8, a[4] as u8);
     let psn = |at: u64| at as u32 * 1000 + 7;
@@ -129,7 +129,7 @@ const STATES: [QpState; 7] = [
 ];
 const STATE_WORDS: &[&str] = &["init", "rtr", "rts", "sqd", "sqe", "err", "reset"];
 
-/// Which attributes each of the first states takes, of each type of queue pair; the bits are those of `modify`.
+/// The attributes that each of the first states requires, for each type of queue pair; the bits are those of `modify`.
 const USUAL: [[u64; 4]; 3] = [[0x7, 0x7, 0x4003, 1], [0x1f8, 0x78, 0, 0], [0x3e00, 0x200, 0x200, 0]];
 
 fn modify(w: &mut World, a: &[u64]) -> Played {
@@ -141,11 +141,11 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
         Pair::Ud(_) => 2,
         Pair::Raw(_) => 3,
     };
-    // Bits that are chosen take away what is usual, or add what is not.
+    // The chosen bits remove usual attributes, or add unusual ones.
     let mask = USUAL.get(a[1] as usize).map_or(0, |row| row[column]) ^ a[2];
     let odd = a[3] != 0;
     let pick = |normal: u32, strange: u32| if odd { strange } else { normal };
-    // A device without GIDs has queue pairs that need none.
+    // A device without GIDs has queue pairs that do not need one.
     let route = || -> Result<Route, Miss> {
         let options = options(context)?;
         let gid = context.gid(1, options.gid_index.into())?.raw;
@@ -179,9 +179,9 @@ fn modify(w: &mut World, a: &[u64]) -> Played {
     done(())
 }
 
-/// The completions that come while a queue pair is emptied have an order among the queues that means nothing.
+/// Completions that arrive while a queue pair is drained have no meaningful order among the queues.
 fn drain(w: &mut World, a: &[u64]) -> Played {
-    // Others may complete to the same queues.
+    // Other queue pairs may complete in the same queues.
     w.settle();
     let mut first = w.completions.take(a[1])?;
     let mut second = if a[2] != NONE && a[2] != a[1] { w.completions.take(a[2]).ok() } else { None };
@@ -197,7 +197,7 @@ fn drain(w: &mut World, a: &[u64]) -> Played {
         }
         Err(miss) => Err(miss),
     };
-    // Who sent to it notices later.
+    // The sender notices later.
     w.settle();
     w.expected = w.expected.map(|count| count.saturating_sub(all.len()));
     let others = w.collect(|_, others| {
@@ -251,7 +251,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             &[Has(Kind::Pair), Word(STATE_WORDS), Bits(15), One(&[0, 1]), ACCESS, Has(Kind::Context)],
             modify,
         ),
-        // As the verb before, with just what the state takes.
+        // As the verb before, with exactly the attributes that the state requires.
         verb("usual", 3, &[Has(Kind::Pair), Word(STATE_WORDS), Has(Kind::Context)], |w, a| {
             modify(w, &[a[0], a[1], 0, 0, 0, a[2]])
         }),
@@ -275,7 +275,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             let pair = w.pairs.get(a[0])?;
             let is = each_pair!(pair, qp => qp.query(QpAttrMask::all())?);
             let ((rights, path_mtu), dest) = (told(w, pair, &is), w.place_of(is.dest_qp_num));
-            // How many sends it takes mlx5 does not tell a program (`mlx5_ib_query_qp`, qp.c).
+            // mlx5 does not return the size of the send queue (`mlx5_ib_query_qp`, qp.c).
             let receives = is.max_recv_wr > 0;
             Ok(format!(
                 "{} {} {:#x} {} {} {} {} {dest} {receives}",
@@ -290,7 +290,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             |w, a| {
                 w.memberships.free(a[0])?;
                 let mut gid = [0; 16];
-                // The third is no group.
+                // The third is not a group.
                 (gid[0], gid[15]) = (if a[2] == 0 { 0xfe } else { 0xff }, a[2] as u8);
                 let Pair::Ud(qp) = w.pairs.get(a[1])? else { return Err(Miss::Absent) };
                 let membership = qp.join_multicast(&gid, a[3] as u16)?;
@@ -350,7 +350,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                 done(())
             },
         ),
-        // The way back to who sent a datagram, by the header that lies before it in memory.
+        // The route back to the sender of a datagram, from the header before it in memory.
         verb(
             "ah-back",
             1,

@@ -28,7 +28,7 @@ fn operation(word: u64, remote: Remote) -> Operation {
     }
 }
 
-/// Where a request is sent from, and how: region, offset, length, flags, how many times.
+/// The source of a request: region, offset, length, flags, and the number of requests.
 struct From<'a> {
     w: &'a World,
     a: &'a [u64],
@@ -104,7 +104,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         w.settle();
         posted.map_err(Miss::from).and_then(done)
     }),
-    // A message, to a place in a region of the other side.
+    // A message, to a place in a region of the peer.
     verb(
         "send",
         8,

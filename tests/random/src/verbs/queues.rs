@@ -11,7 +11,7 @@ use crate::language::Kind::{Channel, Completions, Context, Domain, Region, Share
 use crate::language::{NONE, Verb};
 use crate::world::{Miss, Pair, World};
 
-/// A completion in words; what a failed one has besides its status means nothing.
+/// A completion as text. The fields of a failed one except its status have no meaning.
 pub(super) fn describe(w: &World, completion: &Completion) -> String {
     let (id, from) = (completion.wr_id, w.place_of(completion.qp_num));
     if let Err(status) = completion.ok() {
@@ -21,15 +21,15 @@ pub(super) fn describe(w: &World, completion: &Completion) -> String {
     let len = if is_receive { completion.len } else { 0 };
     let flags = completion.flags.bits();
     let immediate = if flags & 2 != 0 { completion.immediate } else { 0 };
-    // The own port's is no other than that of a port without any.
+    // The identifier of the own port is shown like that of a port without one.
     let lid = Some(completion.source_lid()).filter(|lid| *lid != w.machine.lid).unwrap_or(0);
-    // What came with a message stands where mlx5 would tell the index of its key (`handle_responder`, cq.c).
+    // Immediate data is at the place at which mlx5 returns the index of the key (`handle_responder`, cq.c).
     let comes_alone = flags & (WcFlags::WITH_IMM | WcFlags::WITH_INVALIDATE).bits() == 0;
     let path = (if comes_alone { completion.pkey_index() } else { 0 }, lid);
     format!("{id} {from} {} {len} {flags:#x} {immediate} {path:?}", completion.opcode)
 }
 
-/// All completions of a queue in words. Between queue pairs they have no order, nor between what one sent and received.
+/// All completions of a queue as text. They are in no order between queue pairs, nor between sends and receives of one.
 fn in_order(w: &World, mut all: Vec<Completion>) -> String {
     all.sort_by_key(|completion| (w.place_of(completion.qp_num), (200..400).contains(&completion.wr_id)));
     let texts: Vec<_> = all.iter().map(|completion| describe(w, completion)).collect();
@@ -105,7 +105,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
             }
             Ok(in_order(w, all))
         }),
-        // The peer's invalidation is seen in a completion.
+        // A completion shows that the peer has invalidated the key.
         verb("poll-invalidated", 1, &[Has(Completions), Has(Window)], |w, a| {
             let (at, window) = (a[0], a[1]);
             w.settle();

@@ -1,4 +1,4 @@
-//! What a soft device can be asked for: its profile, and captures that it plays.
+//! Operations of a soft device: its profile, and captures that it plays.
 
 use std::io::Cursor;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use crate::language::Arg::{One, Word};
 use crate::language::Verb;
 use crate::world::Miss;
 
-/// A soft device of another kind, by its place among the words of `profile`.
+/// A soft device of another kind, by its index among the words of `profile`.
 fn profile(word: u64) -> Profile {
     let usual = Profile::default().with_completion_counters(64);
     match word {
@@ -43,7 +43,7 @@ fn profile(word: u64) -> Profile {
     }
 }
 
-/// A capture of so many frames, in the oldest format.
+/// A capture of this number of frames, in the oldest format.
 fn capture(frames: u64, len: usize) -> Vec<u8> {
     let mut file = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_le_bytes).concat();
     for number in 0..frames {
@@ -82,7 +82,7 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
                 Capture::from_reader(Cursor::new(bytes))
             };
             let Ok(mut capture) = opened else { return Ok("no capture".to_owned()) };
-            // The first frame comes by itself, the others at once where that can be had.
+            // The first frame separately, the others together if possible.
             let mut count = 0;
             let is_whole = loop {
                 match capture.next_frame() {

@@ -1,4 +1,4 @@
-//! Open devices whose commands somebody looks at.
+//! Open devices with a watcher of their commands.
 
 use uverbs::OpenOptions;
 use uverbs::command::Command;
@@ -9,7 +9,7 @@ use crate::language::Arg::{New, Word};
 use crate::language::Kind::Context;
 use crate::language::Verb;
 
-/// Looks at each command, before and after: what it is told has to fit together.
+/// Checks each command before and after it is sent: its fields must be consistent.
 #[derive(Debug)]
 struct Reader;
 

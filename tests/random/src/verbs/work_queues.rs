@@ -1,4 +1,4 @@
-//! Work queues, their tables, and queue pairs that spread what comes in over them.
+//! Work queues, their tables, and queue pairs that spread received frames over them.
 
 use uverbs::{HashFields, ReceiveRequest, RssBuilder, WorkQueueState};
 
@@ -67,7 +67,7 @@ pub(super) const VERBS: &[&[Verb]] = &[
                     0 => HashFields::IPV4,
                     1 => HashFields::empty(),
                     2 => HashFields::UDP | HashFields::IPV4,
-                    // Of IPv4 and of IPv6 at once.
+                    // For IPv4 and IPv6 together.
                     _ => HashFields::IPV4 | HashFields::IPV6,
                 };
                 let rss = w

@@ -1,6 +1,7 @@
 //! The checksum of entries.
 
-/// CRC-16 with the polynomial 0x8005, reflected, from all ones and inverted at the end, as the driver has it (`efa_com.c`, 7.3, with the kernel's `crc16`).
+/// CRC-16 with the polynomial 0x8005, reflected, starting from all ones and inverted at the end, as in the driver (`efa_com.c`, 7.3, with
+/// the kernel's `crc16`).
 pub(super) fn checksum(bytes: &[u8]) -> u16 {
     !bytes.iter().fold(0xffff, |sum: u16, byte| {
         (0..8).fold(sum ^ u16::from(*byte), |sum, _| sum >> 1 ^ if sum & 1 == 1 { 0xa001 } else { 0 })

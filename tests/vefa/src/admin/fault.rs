@@ -1,4 +1,4 @@
-//! Commands that fail because a test wants it so.
+//! Commands that fail at the request of a test.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) status: u8,
-    /// How many more commands fail so.
+    /// How many more commands fail in this way.
     pub(crate) times: u32,
-    /// How many do not fail before that.
+    /// How many succeed before that.
     pub(crate) after: u32,
 }
 
-/// What is to go wrong.
+/// The requested faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     failing: BTreeMap<u8, Fault>,
@@ -28,7 +28,7 @@ impl Faults {
         self.failing.clear();
     }
 
-    /// The status of a command that is about to be carried out, if it is to fail.
+    /// The status of a command that is about to be executed, if it is to fail.
     pub(super) fn take(&mut self, opcode: u8) -> Option<u8> {
         let fault = self.failing.get_mut(&opcode)?;
         if fault.after > 0 {

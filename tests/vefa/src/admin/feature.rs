@@ -1,4 +1,4 @@
-//! Features, what the driver says of itself, and statistics.
+//! Features, the driver's information about its host, and statistics.
 
 use super::{Answer, Command, EMPTY, Status};
 use crate::bytes::{Bytes as _, BytesMut as _};
@@ -16,9 +16,9 @@ mod id {
     pub(super) const QUEUES_2: u8 = 9;
 }
 
-/// Bytes of what the driver says of its host (`struct efa_admin_host_info`).
+/// Size of the host information in bytes (`struct efa_admin_host_info`).
 const HOST_INFO: usize = 180;
-/// Asynchronous events that there can be: fatal, warning, notification, keep-alive.
+/// The existing asynchronous events: fatal, warning, notification, keep-alive.
 const AENQ_GROUPS: u32 = 0x1e;
 
 impl Device {
@@ -118,7 +118,7 @@ impl Device {
     }
 
     pub(super) fn get_statistics(&self, payload: &[u8]) -> Result<Answer, Status> {
-        // Of one queue there are none.
+        // There are no statistics of one queue.
         let values = self
             .statistics
             .of_type(payload.u8(12))

@@ -1,4 +1,4 @@
-//! The admin queue: commands of the driver, one after the other, each answered before the write of its doorbell is.
+//! The admin queue: commands of the driver, executed in their order. Each is answered before the write of its doorbell returns.
 
 mod check;
 mod fault;
@@ -16,20 +16,20 @@ pub(crate) use self::trace::Trace;
 
 use crate::bytes::BytesMut;
 
-/// How a command ends, beside well (`efa_admin_aq_completion_status`).
+/// The errors of a command (`efa_admin_aq_completion_status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// There are no more of them.
+    /// There are no more objects of this kind.
     Exhausted = 1,
     /// No command has this number.
     Opcode = 2,
-    /// The device cannot do that.
+    /// The device does not support it.
     Unsupported = 3,
-    /// The entry is none.
+    /// The entry is malformed.
     Malformed = 4,
-    /// What it names is not there, or may not be so.
+    /// An object that it names does not exist, or must not be used in this way.
     Illegal = 5,
-    /// Somebody uses it.
+    /// The object is in use.
     Busy = 7,
 }
 
@@ -39,10 +39,10 @@ impl From<vpci::Fault> for Status {
     }
 }
 
-/// Bytes of an answer, from the beginning of the completion on: the first 8 are the ring's.
+/// The bytes of an answer, from the beginning of the completion on: the first 8 belong to the ring.
 pub(crate) type Answer = [u8; 64];
 
-/// An answer with nothing in it.
+/// An empty answer.
 pub(crate) const EMPTY: Answer = [0; 64];
 
 /// An answer with numbers of 16 bits.
@@ -67,13 +67,13 @@ impl Command {
         self.flags & 2 != 0
     }
 
-    /// Whether what is in that buffer is the addresses of others.
+    /// Whether the buffer contains the addresses of other buffers.
     pub(crate) fn is_indirect(&self) -> bool {
         self.flags & 4 != 0
     }
 }
 
-/// The commands there are (`efa_admin_aq_opcode`, 7.3).
+/// The existing commands (`efa_admin_aq_opcode`, 7.3).
 pub(crate) const COMMANDS: [(u8, &str); 24] = [
     (1, "CREATE_QP"),
     (2, "MODIFY_QP"),

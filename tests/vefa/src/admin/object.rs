@@ -1,4 +1,4 @@
-//! What each command does.
+//! The function of each command.
 
 use super::{Answer, Command, EMPTY, Status, numbers};
 use crate::bytes::{Bytes as _, BytesMut as _};
@@ -10,10 +10,10 @@ use crate::object::{Address, Uar};
 use crate::region::remote_key;
 
 impl Device {
-    /// Carries out a command.
+    /// Executes a command.
     ///
     /// # Errors
-    /// The status that it ends with.
+    /// The status with which it ends.
     pub(super) fn carry_out(&mut self, command: &Command) -> Result<Answer, Status> {
         let payload = &command.payload[..];
         let done = |()| EMPTY;
@@ -81,7 +81,7 @@ impl Device {
         }
     }
 
-    /// Up to 7.2 the driver asks once for each handle, of which several may have one address: such a one has one number.
+    /// Up to 7.2 the driver sends this once for each handle. Several handles may have one address, which then has one number.
     fn create_address(&mut self, payload: &[u8]) -> Result<Answer, Status> {
         let (gid, pd) = (Gid(payload.array(0)), payload.u16(16));
         if !self.pds.has(pd.into()) {

@@ -1,4 +1,4 @@
-//! Commands of completion queues and queue pairs.
+//! Commands for completion queues and queue pairs.
 
 use super::{Answer, EMPTY, Status, numbers};
 use crate::bytes::{Bytes as _, BytesMut as _};
@@ -7,9 +7,9 @@ use crate::limits::caps;
 use crate::object::Doorbell;
 use crate::queue::{Cq, Qp, ReceiveRing, SendRing, state};
 
-/// Bytes of a receive descriptor.
+/// Size of a receive descriptor in bytes.
 const DESCRIPTOR: u32 = 16;
-/// Where in its pages a send queue begins: not at the beginning, so that whoever forgets the offset is found out.
+/// The offset of a send queue in its pages: not zero, so that a driver that ignores the offset is detected.
 const INSIDE: u64 = 256;
 
 /// Bits of MODIFY_QP's mask.
@@ -90,7 +90,7 @@ impl Device {
         let (pd, kind, flags) = (payload.u16(0), payload.u8(2), payload.u8(3));
         let (send_cq, receive_cq, uar) = (payload.u32(20), payload.u32(24), payload.u16(52));
         let (send, receive) = (self.send_ring(payload)?, self.receive_ring(payload)?);
-        // Rings at virtual addresses are for nobody that is known.
+        // No known driver uses rings at virtual addresses.
         let is_there = self.pds.has(pd.into())
             && self.cqs.has(send_cq)
             && self.cqs.has(receive_cq)
@@ -151,7 +151,7 @@ impl Device {
         Ok([send, receive, (start + INSIDE) as u32])
     }
 
-    /// Removes a queue pair with all that is of it alone.
+    /// Removes a queue pair with everything that belongs only to it.
     fn forget_qp(&mut self, handle: u32) {
         self.forget_requests(handle);
         let Some(qp) = self.qps.remove(handle) else { return };
@@ -182,7 +182,7 @@ impl Device {
             return Err(Status::Illegal);
         }
         if has(mask::DRAINED) && payload.u8(24) != 0 {
-            // Nobody can be told: there is no event for it.
+            // There is no event that could report this.
             return Err(Status::Unsupported);
         }
         if has(mask::QKEY) {

@@ -1,4 +1,4 @@
-//! The ring of commands and that of their completions.
+//! The ring of commands and the ring of their completions.
 
 use super::check::checksum;
 use super::{Command, EMPTY, Status, name};
@@ -6,11 +6,11 @@ use crate::bytes::{Bytes as _, BytesMut as _};
 use crate::device::{Api, Device};
 
 const COMPLETION: u64 = 64;
-/// The long entries of 0.3, with a checksum of their own.
+/// The long entries of 0.3, which have their own checksum.
 const LONG: usize = 128;
 const SHORT: usize = 64;
 
-/// How far both rings have come.
+/// The positions in both rings.
 #[derive(Debug, Default)]
 pub(crate) struct AdminQueue {
     consumed: u16,
@@ -23,15 +23,15 @@ impl AdminQueue {
     }
 }
 
-/// Phase of an entry: 1 in the first lap, and turned in each.
+/// The phase of an entry: 1 in the first round, and inverted in each further one.
 fn phase(count: u16, depth: u16) -> u8 {
     (count / depth + 1) as u8 & 1
 }
 
-/// An entry taken apart.
+/// Parses an entry.
 ///
 /// # Errors
-/// [`Status::Malformed`] for another phase than the one that is due, or a wrong checksum; the number of the command all the same.
+/// [`Status::Malformed`] for an unexpected phase, or for a wrong checksum; the command number is returned in that case too.
 fn parse(entry: &[u8], phase: u8) -> (Command, Result<(), Status>) {
     let is_long = entry.len() == LONG;
     let payload = entry.array(if is_long { 12 } else { 4 });

@@ -1,4 +1,4 @@
-//! A driver without a guest: it does what the kernel's does, in memory of its own.
+//! A driver without a guest: it does the same as the kernel's driver, in memory of its own.
 
 use vpci::{Device as _, Memory};
 
@@ -19,12 +19,12 @@ const AENQ: u64 = 0x5000;
 /// Control buffers.
 pub(crate) const BUFFER: u64 = 0x6000;
 const EQ: u64 = 0x7000;
-/// What the objects of a test take, one page behind the other.
+/// The first of the pages for the objects of a test.
 pub(crate) const OBJECTS: u64 = 0x1_0000;
 const END: u64 = 0x40_0000;
 const DEPTH: u16 = 32;
 
-/// The device and the driver's state.
+/// The device, and the driver's state.
 #[derive(Debug)]
 pub(crate) struct Guest {
     pub(crate) device: Device,
@@ -36,7 +36,7 @@ pub(crate) struct Guest {
     pub(crate) eq: u16,
 }
 
-/// A queue pair with one completion queue, memory for its receives, and a region over all the rest.
+/// A queue pair with one completion queue, memory for its receives, and a region for everything else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pair {
     pub(crate) handle: u32,
@@ -59,7 +59,7 @@ impl Guest {
         Self::with(Limits::default(), "0.3", 1)
     }
 
-    /// Resets the device as the driver does, sets up its queues, and makes a domain, a page of doorbells and an event queue.
+    /// Resets the device as the driver does, sets up its queues, and creates a domain, a page of doorbells and an event queue.
     pub(crate) fn with(limits: Limits, api: &str, mac: u8) -> Self {
         let gid = Gid::of_mac([0, 0x11, 0x22, 0x33, 0x44, mac]);
         let mut device = Device::new(limits, api.parse().unwrap(), gid);
@@ -118,7 +118,7 @@ impl Guest {
         self.device.memory.write(address, bytes).unwrap();
     }
 
-    /// Pages that nobody has.
+    /// Unused pages.
     pub(crate) fn pages(&mut self, count: u64) -> u64 {
         let start = self.free;
         self.free += count * PAGE;
@@ -126,7 +126,7 @@ impl Guest {
         start
     }
 
-    /// Runs a command: its answer, or the status it ended with.
+    /// Runs a command. Returns its answer, or the status with which it ended.
     pub(crate) fn run(&mut self, opcode: u8, payload: &[u8]) -> Result<Answer, u8> {
         self.run_with(opcode, 0, payload)
     }
@@ -261,7 +261,7 @@ impl Guest {
         self.device.write_bar(4, offset.into(), &value.to_le_bytes()).unwrap();
     }
 
-    /// Posts a receive of one piece.
+    /// Posts a receive of one segment.
     pub(crate) fn post_receive(&mut self, pair: &mut Pair, id: u16, address: u64, length: u16, key: u32) {
         let mut descriptor = [0; 16];
         descriptor.put_u64(0, address);
@@ -273,11 +273,11 @@ impl Guest {
         self.ring(pair.doorbells[1], pair.received.into());
     }
 
-    /// Puts a request into the next slot, whose phase is set here.
+    /// Puts a request into the next slot, and sets its phase.
     pub(crate) fn fill_slot(&mut self, pair: &mut Pair, mut slot: [u8; 128]) {
         slot[3] |= (pair.sent / SLOTS) as u8 & 1;
         let at = pair.send_offset + u32::from(pair.sent % SLOTS) * 128;
-        // As it comes from a processor: eight bytes at a time.
+        // As a processor writes it: eight bytes at a time.
         for (i, word) in slot.chunks(8).enumerate() {
             self.device.write_bar(2, u64::from(at) + i as u64 * 8, word).unwrap();
         }
@@ -288,7 +288,7 @@ impl Guest {
         self.ring(pair.doorbells[0], pair.sent.into());
     }
 
-    /// The completions that have come, of both rings.
+    /// The completions that have arrived, of both rings.
     pub(crate) fn poll(&mut self, pair: &mut Pair) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         for (ring, taken) in pair.taken.iter_mut().enumerate() {
@@ -452,7 +452,7 @@ fn states_follow_each_other_as_they_may() {
     assert_eq!([guest.modify(pair.handle, 1, 1), guest.modify(pair.handle, 1, 9)], [Err(5); 2]);
     assert_eq!(guest.modify(pair.handle, 1, 6), Ok(()));
     assert_eq!(guest.modify(pair.handle, 1, 3), Err(5));
-    // The current state is said, and is another.
+    // The command names another state than the current one.
     assert_eq!(guest.modify(pair.handle, 3, 0), Err(5));
     assert_eq!((guest.modify(pair.handle, 1, 0), state(&mut guest)), (Ok(()), 0));
     assert_eq!(guest.modify(pair.handle, 1 << 9, 0), Err(5));

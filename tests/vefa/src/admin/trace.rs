@@ -1,10 +1,10 @@
-//! A record of the commands: how often each came, and the last of them.
+//! A record of commands: the number of each opcode, and the last commands.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Answer, Command, name};
 
-/// Commands that are kept.
+/// Number of commands that are kept.
 const KEPT: usize = 16_384;
 
 /// The record.
@@ -34,7 +34,7 @@ impl Trace {
         self.counts.iter().map(|(opcode, count)| (*opcode, *count))
     }
 
-    /// The last commands, oldest first: number, opcode, name, status, flags, payload, and the answer behind its first 8 bytes.
+    /// The last commands, oldest first: number, opcode, name, status, flags, payload, and the answer after its first 8 bytes.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.lines.iter().map(|(number, command, answer)| {
             let Command { opcode, flags, payload, .. } = command;

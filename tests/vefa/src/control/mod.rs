@@ -1,4 +1,4 @@
-//! The control line, on which tests make things happen and look inside. See README.md.
+//! The control line, by which tests change and read the state of the device. See README.md.
 
 mod show;
 
@@ -41,10 +41,10 @@ fn optional<T: TryFrom<u64>>(words: &[&str], at: usize, default: T) -> Result<T,
     words.get(at).map_or(Ok(default), |word| small(word))
 }
 
-/// Obeys one request.
+/// Executes one request.
 ///
 /// # Errors
-/// The reason why not, for whoever asked.
+/// The reason of a refusal.
 pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>, String> {
     match words {
         ["help"] => return Ok(HELP.iter().map(ToString::to_string).collect()),
@@ -151,7 +151,7 @@ mod tests {
             "seed",
             "event nothing",
             "event keep-alive 65536",
-            // The driver has not asked for it.
+            // The driver has not enabled it.
             "event keep-alive",
             "trace all",
         ] {

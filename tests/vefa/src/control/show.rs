@@ -1,4 +1,4 @@
-//! What the control line shows of the device.
+//! The state of the device as the control line shows it.
 
 use crate::admin::name;
 use crate::bytes::Bytes as _;
@@ -16,7 +16,7 @@ pub(super) fn counters(device: &Device) -> Vec<String> {
         .collect()
 }
 
-/// How many there are of each kind, then a line for each that has something to say.
+/// The number of objects of each kind, followed by a line for each that has details.
 pub(super) fn objects(device: &Device) -> Vec<String> {
     let counts = [
         ("pd", device.pds.len()),
@@ -45,7 +45,7 @@ pub(super) fn objects(device: &Device) -> Vec<String> {
     lines
 }
 
-/// The driver's versions and its host's name, as far as they are text.
+/// The driver's versions and its host's name, if they are text.
 pub(super) fn host(device: &Device) -> Vec<String> {
     let text = |at: usize, len: usize| {
         let bytes = device.host.get(at..).and_then(|bytes| bytes.get(..len)).unwrap_or_default();

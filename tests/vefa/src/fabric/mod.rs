@@ -1,7 +1,7 @@
-//! The way of messages between queue pairs of one device, and to another device over a wire.
+//! The path of messages between queue pairs of one device, and over a wire to another device.
 //!
-//! The packets of reliable datagrams wait in a pool, out of which they are taken by chance: requests overtake each other, and so do
-//! their ends. A few stay until a moment later, so that those of later doorbells overtake them too.
+//! The packets of reliable datagrams are in a pool, from which they are taken at random: requests overtake each other, and so do their
+//! completions. A few stay a little longer, so that those of later doorbells overtake them too.
 
 mod packet;
 mod requester;
@@ -24,32 +24,32 @@ use self::responder::Arriving;
 use crate::device::Device;
 use crate::random::Random;
 
-/// Bytes of a packet at most.
+/// Maximum size of a packet in bytes.
 const SEGMENT: usize = 16 << 10;
-/// Until what was held back goes on.
+/// How long packets are held back.
 const MOMENT: Duration = Duration::from_micros(300);
-/// Until somebody who had no receive is asked again.
+/// How long to wait before a receiver without a receive is tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// Messages under way.
+/// The messages in progress.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     pool: VecDeque<Packet>,
     random: Random,
-    /// Packets that stay in the pool at most.
+    /// Maximum number of packets that stay in the pool.
     pub(crate) hold: usize,
-    /// How long a request waits for an answer from another device.
+    /// How long a request waits for the response of another device.
     pub(crate) patience: Duration,
     requests: BTreeMap<u64, Request>,
     next: u64,
-    /// Requests that are to be sent once more, and when.
+    /// Requests that are to be sent again, and when.
     again: Vec<(Instant, u64)>,
-    /// Writes of which not all parts have come, by who sends them.
+    /// Writes of which not all parts have arrived, by their sender.
     arriving: BTreeMap<(Gid, u16, u64), Arriving>,
-    /// Who has answered before.
+    /// The devices that have responded before.
     heard: BTreeSet<Gid>,
     line: Option<Line>,
-    /// Wakes the thread that takes care of what was held back.
+    /// Wakes the thread that delivers packets that were held back.
     bell: Option<SyncSender<()>>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Fabric {
 }
 
 impl Fabric {
-    /// Forgets all that is under way.
+    /// Discards everything in progress.
     pub(crate) fn clear(&mut self) {
         self.pool.clear();
         self.requests.clear();
@@ -80,7 +80,7 @@ impl Fabric {
         self.arriving.clear();
     }
 
-    /// From now on chance is that of a seed.
+    /// From now on random numbers come from this seed.
     pub(crate) fn seed(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
@@ -89,7 +89,7 @@ impl Fabric {
         self.requests.len()
     }
 
-    /// The next packet: any of them, or the oldest where nothing is held back.
+    /// The next packet: a random one, or the oldest if none are held back.
     fn take(&mut self, all: bool) -> Option<Packet> {
         if self.hold == 0 {
             return self.pool.pop_front();
@@ -108,7 +108,7 @@ impl Fabric {
 }
 
 impl Device {
-    /// Carries packets to where they go: all of them, or all but a few.
+    /// Delivers packets: all of them, or all except a few.
     pub(crate) fn run_fabric(&mut self, all: bool) {
         while let Some(packet) = self.fabric.take(all) {
             self.carry(packet);
@@ -116,7 +116,7 @@ impl Device {
         if !self.fabric.is_idle()
             && let Some(bell) = &self.fabric.bell
         {
-            // It is being rung if there is no room.
+            // If there is no room, it is already being rung.
             let _ = bell.try_send(());
         }
     }
@@ -131,7 +131,7 @@ impl Device {
         }
     }
 
-    /// Puts a packet on its way. Datagrams go at once, and in their order.
+    /// Sends a packet. Datagrams are delivered immediately and in their order.
     fn send_packet(&mut self, packet: Packet) {
         self.statistics.tx_packets += 1;
         self.statistics.tx_bytes += packet.data.len() as u64;
@@ -142,7 +142,7 @@ impl Device {
         }
     }
 
-    /// A packet is there.
+    /// A packet arrives.
     fn deliver(&mut self, packet: Packet) {
         self.statistics.rx_packets += 1;
         self.statistics.rx_bytes += packet.data.len() as u64;
@@ -156,7 +156,7 @@ impl Device {
         }
     }
 
-    /// A frame comes over the wire.
+    /// A frame arrives over the wire.
     pub(crate) fn frame_arrives(&mut self, frame: &[u8]) {
         match Packet::decode(frame) {
             Some(packet) if packet.destination == self.gid && packet.source != self.gid => {
@@ -168,7 +168,7 @@ impl Device {
         }
     }
 
-    /// A moment has passed.
+    /// Handles what is due.
     pub(crate) fn tick(&mut self, now: Instant) {
         let (due, later) =
             std::mem::take(&mut self.fabric.again).into_iter().partition(|(when, _)| *when <= now);
@@ -183,7 +183,7 @@ impl Device {
 /// Connects a device to another.
 ///
 /// # Errors
-/// When its own socket cannot be made. The other one may come later.
+/// If its own socket cannot be created. The other one may be created later.
 pub(crate) fn connect(ends: &Ends, device: &Shared<Device>) -> io::Result<()> {
     let to = Shared::clone(device);
     let line = vpci::wire::connect(ends, move |frame| lock(&to).frame_arrives(frame))?;
@@ -191,12 +191,12 @@ pub(crate) fn connect(ends: &Ends, device: &Shared<Device>) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes care of what was held back, as long as there is a device.
+/// Delivers packets that were held back, as long as the device exists.
 pub(crate) fn keep_time(device: &Shared<Device>) {
     let (bell, rung): (_, Receiver<()>) = sync_channel(1);
     lock(device).fabric.bell = Some(bell);
     loop {
-        // Requests to another device run out of time without anybody ringing.
+        // The timeouts of requests to another device have no doorbell.
         let is_rung = rung.recv_timeout(Duration::from_millis(100)).is_ok();
         if is_rung {
             thread::sleep(MOMENT);

@@ -1,4 +1,4 @@
-//! What goes from one queue pair to another.
+//! Packets between queue pairs.
 
 use crate::bytes::{Bytes as _, BytesMut as _};
 
@@ -12,24 +12,24 @@ impl Gid {
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
-    /// Its second half, as the driver is told it.
+    /// Its second half, in the form that the driver gets.
     pub(crate) fn guid(self) -> u64 {
         u64::from_be_bytes(self.0[..].array(8))
     }
 }
 
-/// What a packet is.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A message of UD, which nobody answers.
+    /// A message of UD, without a response.
     Datagram,
     Send,
-    /// A part of what is written.
+    /// A part of the data of a write.
     Write,
     Read,
-    /// A part of what was read.
+    /// A part of the data of a read.
     Part,
-    /// How a send or a write has ended, or why a read has not.
+    /// The result of a send or a write, or the error of a read.
     Answer,
 }
 
@@ -44,26 +44,26 @@ pub(crate) struct Packet {
     /// Numbers of queue pairs.
     pub(crate) from: u16,
     pub(crate) to: u16,
-    /// Of the request, as whoever began it counts them.
+    /// Number of the request, assigned by the requester.
     pub(crate) id: u64,
     pub(crate) qkey: u32,
     pub(crate) immediate: Option<u32>,
-    /// What is read or written there.
+    /// The remote key and address.
     pub(crate) key: u32,
     pub(crate) address: u64,
-    /// Bytes of the whole, and where among them these begin.
+    /// The total number of bytes, and the offset of these.
     pub(crate) total: u32,
     pub(crate) offset: u32,
     pub(crate) status: u8,
     pub(crate) data: Vec<u8>,
 }
 
-/// The beginning of a frame on a wire.
+/// The first bytes of a frame on a wire.
 const MAGIC: u16 = 0xefa1;
 const HEADER: usize = 80;
 
 impl Packet {
-    /// The answer to a packet, from where that went to.
+    /// A response to a packet.
     pub(crate) fn reply(&self, kind: Kind, status: u8) -> Self {
         Self {
             kind,
@@ -78,7 +78,7 @@ impl Packet {
         }
     }
 
-    /// As a frame.
+    /// Encodes it as a frame.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut frame = vec![0; HEADER + self.data.len()];
         frame.put_u16(0, MAGIC);
@@ -98,7 +98,7 @@ impl Packet {
         frame
     }
 
-    /// Of a frame, if it is one.
+    /// Decodes a frame, if it is one.
     pub(crate) fn decode(frame: &[u8]) -> Option<Self> {
         let data = frame.get(HEADER..)?.to_vec();
         if frame.u16(0) != MAGIC {

@@ -1,4 +1,4 @@
-//! The side that begins: requests on their way out, and how they end.
+//! The requester: requests in progress, and their results.
 
 use std::time::Instant;
 
@@ -8,26 +8,26 @@ use crate::queue::{Operation, Piece, Source, Work, status};
 use crate::region::access;
 use crate::statistics::Statistics;
 
-/// So many retries are any number of them, as everywhere in verbs.
+/// This number of retries means any number, as everywhere in verbs.
 const FOR_EVER: u8 = 7;
 
-/// A request that has not ended.
+/// A request in progress.
 #[derive(Debug)]
 pub(super) struct Request {
     handle: u32,
-    /// The queue pair's number: a handle is used again.
+    /// The queue pair's number, because a handle is used again.
     qp: u16,
     pub(super) peer: Gid,
     work: Work,
     retries: u8,
-    /// Bytes of a read that have not come.
+    /// Number of bytes of a read that have not arrived.
     left: u32,
-    /// Until when there must be an answer, from another device.
+    /// The deadline for the response of another device.
     until: Option<Instant>,
 }
 
 impl Device {
-    /// Carries out a request that was taken out of its queue.
+    /// Executes a request that was taken from its queue.
     pub(crate) fn launch(&mut self, handle: u32, work: Work) {
         let Some(qp) = self.qps.get(handle) else { return };
         let (number, pd, is_reliable, retries) = (qp.number, qp.pd, qp.is_reliable, qp.rnr_retry);
@@ -54,14 +54,14 @@ impl Device {
             qp.send.under_way += 1;
         }
         packets.into_iter().for_each(|packet| self.send_packet(packet));
-        // What is in the pool takes memory.
+        // Packets in the pool occupy memory.
         self.run_fabric(false);
     }
 
     /// The packets of a request.
     ///
     /// # Errors
-    /// The status with which it ends: its own memory may not be used so.
+    /// The status with which it ends if its own memory must not be used in this way.
     fn packets(&self, pd: u16, from: u16, destination: Gid, id: u64, work: &Work) -> Result<Vec<Packet>, u8> {
         let Piece { length: total, key, address } = work.remote;
         let kind = match work.operation {
@@ -118,10 +118,10 @@ impl Device {
         Ok(data)
     }
 
-    /// Writes what was read from `offset` on, or only sees whether that may be done.
+    /// Writes the data of a read from `offset` on; without data, only checks whether this is allowed.
     fn scatter(&self, pd: u16, source: &Source, offset: u32, data: Option<&[u8]>) -> Result<(), u8> {
         let Source::Pieces(pieces) = source else { return Err(status::BAD_LENGTH) };
-        // There is one at most.
+        // There is at most one segment.
         let Some(piece) = pieces.first().filter(|piece| piece.length > 0) else { return Ok(()) };
         let region = self
             .local_region(pd, piece.key, piece.address, piece.length.into(), access::LOCAL_WRITE)
@@ -134,14 +134,14 @@ impl Device {
         region.write(&self.memory, piece.address + u64::from(offset), data).map_err(|_| status::BAD_LOCAL_KEY)
     }
 
-    /// The request that a packet is about, if it comes from where that went.
+    /// The request to which a packet belongs, if it comes from the request's destination.
     fn request_of(&mut self, packet: &Packet) -> Option<&mut Request> {
         self.fabric.heard.insert(packet.source);
         let request = self.fabric.requests.get_mut(&packet.id)?;
         (request.peer == packet.source && request.qp == packet.to).then_some(request)
     }
 
-    /// How a request has ended on the other side.
+    /// The peer's result of a request.
     pub(super) fn answer_arrives(&mut self, packet: &Packet) {
         let Some(request) = self.request_of(packet) else { return };
         if packet.status == status::NO_RECEIVE && request.retries > 0 {
@@ -154,7 +154,7 @@ impl Device {
         self.end(packet.id, packet.status);
     }
 
-    /// A part of what was read.
+    /// A part of the data of a read.
     pub(super) fn part_arrives(&mut self, packet: &Packet) {
         let Some(request) = self.request_of(packet) else { return };
         let (source, handle) = (request.work.source.clone(), request.handle);
@@ -182,7 +182,7 @@ impl Device {
         self.complete_send(request.handle, &request.work, status);
     }
 
-    /// Sends a request once more.
+    /// Sends a request again.
     pub(super) fn send_again(&mut self, id: u64) {
         let Some(request) = self.fabric.requests.get_mut(&id) else { return };
         if let Some(until) = &mut request.until {
@@ -196,7 +196,7 @@ impl Device {
         }
     }
 
-    /// There is no device with the address that a packet goes to.
+    /// No device has the destination address of a packet.
     pub(super) fn nobody_there(&mut self, packet: &Packet) {
         if matches!(packet.kind, Kind::Send | Kind::Write | Kind::Read) {
             self.end(packet.id, status::UNREACHABLE);
@@ -229,12 +229,12 @@ impl Device {
             .collect()
     }
 
-    /// The requests of a queue pair end, in the order in which they were begun.
+    /// Ends the requests of a queue pair, in the order in which they were begun.
     pub(crate) fn flush_requests(&mut self, handle: u32) {
         self.requests_of(handle).into_iter().for_each(|id| self.end(id, status::FLUSHED));
     }
 
-    /// The requests of a queue pair are forgotten.
+    /// Discards the requests of a queue pair.
     pub(crate) fn forget_requests(&mut self, handle: u32) {
         for id in self.requests_of(handle) {
             self.fabric.requests.remove(&id);

@@ -1,4 +1,4 @@
-//! The side that is asked: what comes in, and what is answered.
+//! The responder: incoming packets, and the responses.
 
 use super::{Kind, Packet, SEGMENT};
 use crate::bytes::BytesMut as _;
@@ -7,12 +7,12 @@ use crate::device::Device;
 use crate::queue::{Completion, Operation, Receive, state, status};
 use crate::region::access;
 
-/// Writes that may be incomplete at a time. More there are only when packets are lost, and then the oldest are.
+/// Maximum number of incomplete writes. There are only more if packets are lost; the oldest ones are then discarded.
 const ARRIVING: usize = 4096;
-/// What lies before a datagram in its receive, where other transports have the global routing header.
+/// Number of bytes before a datagram in its receive, where other transports have the global routing header.
 const HEADER: usize = 40;
 
-/// A write of which not all parts have come.
+/// A write of which not all parts have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arriving {
     left: u32,
@@ -20,10 +20,10 @@ pub(super) struct Arriving {
 }
 
 impl Device {
-    /// Who takes a packet.
+    /// The queue pair that receives a packet.
     ///
     /// # Errors
-    /// The status that whoever sent it gets.
+    /// The status for the sender.
     fn receiver(&mut self, packet: &Packet) -> Result<u32, u8> {
         let is_datagram = packet.kind == Kind::Datagram;
         let found =
@@ -71,12 +71,12 @@ impl Device {
         }
     }
 
-    /// Puts a message into the next receive.
+    /// Writes a message to the next receive.
     fn receive(&mut self, handle: u32, packet: &Packet, data: &[u8]) -> Result<(), u8> {
         let receive = self.take_receive(handle)?;
         let (status, result) = match self.fill(handle, &receive, data) {
             Ok(()) => (status::OK, Ok(())),
-            // It is used up all the same.
+            // The receive is consumed all the same.
             Err(status::BAD_LENGTH) => (status::BAD_LENGTH, Err(status::REMOTE_LENGTH)),
             Err(status) => (status, Err(status::REMOTE_ABORT)),
         };
@@ -130,7 +130,7 @@ impl Device {
         self.complete(cq, completion);
     }
 
-    /// All receives of a queue pair end.
+    /// Ends all receives of a queue pair.
     pub(crate) fn flush_receives(&mut self, handle: u32) {
         let most = self.limits.max_wr_recv_sges;
         while let Some(qp) = self.qps.get_mut(handle) {
@@ -153,7 +153,7 @@ impl Device {
         }
     }
 
-    /// Who takes a read or a write: it must know whom it comes from.
+    /// The target of a read or a write, which must know the sender's address.
     fn target(&mut self, packet: &Packet) -> Result<(u32, u16), u8> {
         let handle = self.receiver(packet)?;
         let pd = self.qps.get(handle).ok_or(status::BAD_DESTINATION)?.pd;
@@ -245,7 +245,7 @@ impl Device {
     }
 }
 
-/// A datagram behind what stands in the place of a routing header: from whom, to whom, and how long.
+/// A datagram after the bytes in place of a routing header: source, destination and length.
 fn with_header(packet: &Packet) -> Vec<u8> {
     let mut data = vec![0; HEADER + packet.data.len()];
     data.put(0, &[0x60]);

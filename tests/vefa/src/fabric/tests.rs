@@ -1,4 +1,4 @@
-//! Messages between queue pairs, as a program sees them: what it posts, what comes, and how both ends are told.
+//! Messages between queue pairs, as a program sees them: posted requests, received messages, and the completions of both sides.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ mod hostile;
 
 const ALL: u8 = 7;
 
-/// The status of the only completion of each side; none if there is none.
+/// The status of the only completion of each side; `None` if there is none.
 type Statuses = (Option<u8>, Option<u8>);
 
-/// Two queue pairs of one device, which know each other, and memory for both.
+/// Two queue pairs of one device that know each other's address, and memory for both.
 struct Both {
     guest: Guest,
     a: Pair,
@@ -114,7 +114,7 @@ fn inline_data_arrives_and_pieces_are_filled_in_their_order() {
         descriptor.put_u16(10, length);
         descriptor.put_u32(12, both.key | control);
     }
-    // The ring's place is known from a receive that is posted in the ordinary way.
+    // The place of the ring is known from a receive that is posted in the usual way.
     both.receive(1, 100);
     let base = both.guest.device.qps.get(both.b.handle).unwrap().receive.base;
     both.guest.put(base + 16, &descriptors);
@@ -139,7 +139,7 @@ fn inline_data_arrives_and_pieces_are_filled_in_their_order() {
 fn a_datagram_lies_behind_forty_bytes_and_the_sender_ends_at_once() {
     let mut both = Both::new(false);
     both.guest.put(both.start, b"hello");
-    // Nobody waits for the first.
+    // The first one has no receive.
     both.post(both.request(0, 1, 0, 5));
     assert_eq!((both.statuses(), both.guest.device.statistics.rx_drops), ((Some(0), None), 1));
     both.receive(7, 45);
@@ -151,7 +151,7 @@ fn a_datagram_lies_behind_forty_bytes_and_the_sender_ends_at_once() {
         (&data[..1], &data[8..24], &data[40..]),
         (&[0x60][..], &both.guest.device.gid.0[..], &b"hello"[..])
     );
-    // What is too long uses its receive up, and nobody else is told.
+    // A message that is too long consumes its receive.
     both.receive(8, 44);
     both.post(both.request(0, 3, 0, 5));
     assert_eq!(both.statuses(), (Some(0), Some(status::BAD_LENGTH)));
@@ -214,7 +214,7 @@ fn requests_overtake_each_other_and_none_is_lost() {
         for id in 0..12 {
             let request = both.request(0, id, 0, 4);
             both.guest.fill_slot(&mut both.a, request);
-            // As many as may be written before a doorbell.
+            // The maximum that may be written before a doorbell.
             if id % 6 == 5 {
                 both.guest.ring_sends(&both.a);
             }
@@ -277,7 +277,7 @@ fn who_is_not_known_may_not_read() {
     let mut own = [0; 4];
     own.put_u16(0, both.address);
     own.put_u16(2, both.guest.pd);
-    // The other domain has the only address now, under which the request goes.
+    // The address, which is the destination of the request, now belongs only to the other domain.
     let old = both.guest.pd;
     both.guest.pd = both.guest.run(14, &[]).unwrap().u16(8);
     let c = both.guest.qp(true);
@@ -343,7 +343,7 @@ fn who_rings_for_more_than_may_be_written_breaks_the_queue() {
     assert_eq!((complaint(SLOTS - 1, wide.clone()), complaint(SLOTS, wide.clone())), ((0, 3), (1, 6)));
     assert_eq!(complaint(SLOTS, Limits { min_sq_depth: 0, ..wide.clone() }), (0, 3));
     assert_eq!(complaint(SLOTS + 1, Limits { min_sq_depth: 0, ..wide }), (1, 6));
-    // A slot that nobody has written.
+    // A slot that was never written.
     let mut both = Both::new(true);
     both.guest.ring(both.a.doorbells[0], 1);
     assert_eq!(both.guest.device.complaints.len(), 1);
@@ -361,10 +361,10 @@ fn a_queue_that_is_armed_tells_once() {
     };
     both.post(both.request(0, 1, 0, 5));
     assert_eq!(events(&both), 0);
-    // One has come that was not taken: it is told at once.
+    // A completion was not taken: its event is made immediately.
     arm(&mut both, 0, 0);
     assert_eq!(events(&both), 1);
-    // An event that was not taken is as good as another; then it is armed again.
+    // An event that was not taken is sufficient; after it is taken, the queue is armed again.
     arm(&mut both, 1, 0);
     both.post(both.request(0, 2, 0, 5));
     assert_eq!(events(&both), 1);
@@ -420,7 +420,7 @@ fn counters_count_what_they_are_attached_for() {
     assert_eq!(both.guest.run(26, &good.to_le_bytes()), Err(7));
     assert_eq!(attach(&mut both, 29, good, b, 1 << 9), Ok(()));
     assert_eq!(attach(&mut both, 29, good, b, 1 << 9), Err(5));
-    // A queue pair that goes lets go of its counters.
+    // Destroying a queue pair releases its counters.
     assert!(both.guest.run(4, &a.to_le_bytes()).is_ok());
     assert!(
         both.guest.run(26, &good.to_le_bytes()).is_ok() && both.guest.run(26, &bad.to_le_bytes()).is_ok()
@@ -433,7 +433,7 @@ fn another_device_answers_or_time_runs_out() {
     let mut other = Guest::with(Limits::default(), "0.3", 2);
     let mut peer = other.qp(true);
     let (start, key, _) = other.region(1, ALL);
-    // The first request may still find somebody there.
+    // The first request may still find the queue pair.
     for _ in 0..2 {
         other.post_receive(&mut peer, 9, start, 100, key);
     }
@@ -455,7 +455,7 @@ fn another_device_answers_or_time_runs_out() {
     );
     let here = std::sync::Arc::new(std::sync::Mutex::new(device));
     connect(&format!("{},{}", paths[0], paths[1]).parse().unwrap(), &here).unwrap();
-    // Frames wait for as long as the device is on this side.
+    // Frames wait as long as the device exists on this side.
     let with = |near: &mut Both, act: &dyn Fn(&mut Both) -> Statuses| {
         let mut device = lock(&here);
         std::mem::swap(&mut *device, &mut near.guest.device);
@@ -470,7 +470,7 @@ fn another_device_answers_or_time_runs_out() {
         })
     };
     let statuses = |near: &mut Both| with(near, &|near| near.statuses());
-    // Nobody is at the other end.
+    // There is no device at the other end.
     post(&mut near);
     lock(&here).tick(Instant::now() + Duration::from_secs(4));
     assert_eq!(statuses(&mut near), (Some(status::UNREACHABLE), None));

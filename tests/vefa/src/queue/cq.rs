@@ -1,4 +1,4 @@
-//! Completion queues: some rings of equal size, one behind the other.
+//! Completion queues: several rings of equal size, one after the other.
 
 use vpci::{Fault, Memory};
 
@@ -6,14 +6,14 @@ use super::Operation;
 use crate::bytes::{Bytes as _, BytesMut as _};
 use crate::fabric::Gid;
 
-/// Bytes of the larger of two sizes of entries, of which the smaller has the first half.
+/// Size in bytes of the larger of two sizes of entries; the smaller one has the first half.
 const ENTRY: usize = 32;
 
 /// A completion (`efa_io_tx_cdesc`, `efa_io_rx_cdesc_ex`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completion {
     Send {
-        /// The upper bits count where queue pair and queue have ids of 64 bits.
+        /// The upper bits are used if queue pair and queue have ids of 64 bits.
         id: u64,
         status: u8,
         operation: Operation,
@@ -25,7 +25,7 @@ pub(crate) enum Completion {
         operation: Operation,
         qp: u16,
         length: u32,
-        /// The sender's number, if the domain has it, and its address.
+        /// The number of the sender's address, if the domain has it, and the address itself.
         address: Option<u16>,
         source: Gid,
         source_qp: u16,
@@ -34,7 +34,7 @@ pub(crate) enum Completion {
     },
 }
 
-/// What becomes of a completion that was written.
+/// The effect of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     Silently,
@@ -44,25 +44,25 @@ pub(crate) enum Posted {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Cq {
-    /// Whom it tells of completions when it is armed.
+    /// The event queue that gets an event for a completion when this is armed.
     pub(crate) eq: Option<u16>,
     base: u64,
     depth: u16,
     entry: usize,
-    /// A completion names the sender's address where the domain does not have it.
+    /// A completion contains the sender's address if the domain does not have it.
     has_source: bool,
     has_wide_ids: bool,
-    /// How many completions there were in each ring, up to the second lap.
+    /// Number of completions in each ring, modulo two rounds.
     produced: Vec<u32>,
-    /// How many in all.
+    /// Number of all completions.
     total: u16,
     is_armed: bool,
-    /// Events there were.
+    /// Number of events.
     events: u8,
 }
 
 impl Cq {
-    /// As CREATE_CQ says; none if that makes no sense.
+    /// The queue that CREATE_CQ describes; `None` if it is malformed.
     pub(crate) fn new(payload: &[u8], sub_cqs: u16) -> Option<Self> {
         let (caps, shape, depth) = (payload.u8(0), payload.u8(1), payload.u16(2));
         let entry = usize::from(shape & 0x1f) * 4;
@@ -70,7 +70,7 @@ impl Cq {
         let is_good = depth.is_power_of_two()
             && matches!(entry, 16 | ENTRY)
             && (!has_source || entry == ENTRY)
-            // Virtual addresses of rings are for nobody that is known.
+            // No known driver uses rings at virtual addresses.
             && caps & 1 << 6 == 0
             && sub_cqs > 0
             && payload.u16(20) == sub_cqs;
@@ -119,15 +119,15 @@ impl Cq {
         Posted::Event
     }
 
-    /// The doorbell: how many completions were taken in all, how many events, and whether it is armed. An event that was not taken yet stands
-    /// for those that would come.
+    /// The doorbell: the number of completions that were taken, the number of events, and whether the queue is armed. An event that was
+    /// not taken yet replaces further ones.
     pub(crate) fn ring(&mut self, doorbell: u32) -> Posted {
         let (consumed, events, arms) = (doorbell as u16, (doorbell >> 29 & 3) as u8, doorbell >> 31 == 1);
         if !arms || self.eq.is_none() || events != self.events {
             return Posted::Silently;
         }
         self.is_armed = true;
-        // What has come since is told at once.
+        // Completions that have arrived since then make an event immediately.
         if self.total == consumed { Posted::Silently } else { self.fire() }
     }
 }

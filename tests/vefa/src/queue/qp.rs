@@ -1,4 +1,4 @@
-//! Queue pairs: their states, and what a doorbell of one means.
+//! Queue pairs: their states, and their doorbells.
 
 use super::{Completion, Operation, Posted, ReceiveRing, Work, status};
 use crate::counter::counted;
@@ -23,7 +23,7 @@ pub(crate) struct SendRing {
     pub(crate) depth: u16,
     pub(crate) produced: u16,
     pub(crate) consumed: u16,
-    /// Requests that were taken and have not ended.
+    /// Number of requests that were taken and have not ended.
     pub(crate) under_way: u32,
 }
 
@@ -32,12 +32,12 @@ pub(crate) struct SendRing {
 pub(crate) struct Qp {
     pub(crate) number: u16,
     pub(crate) pd: u16,
-    /// SRD; else UD.
+    /// SRD; otherwise UD.
     pub(crate) is_reliable: bool,
-    /// A write with immediate data needs no receive.
+    /// A write with immediate data consumes no receive.
     pub(crate) is_unsolicited: bool,
     pub(crate) has_wide_ids: bool,
-    /// The queue, and which of its rings.
+    /// The completion queue, and the number of its ring.
     pub(crate) send_cq: (u32, u16),
     pub(crate) receive_cq: (u32, u16),
     pub(crate) send: SendRing,
@@ -51,12 +51,12 @@ pub(crate) struct Qp {
 }
 
 impl Qp {
-    /// Whether it takes what comes.
+    /// Whether it accepts incoming packets.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.state, state::RTR | state::RTS | state::SQD)
     }
 
-    /// Whether a state may come behind another.
+    /// Whether a state may follow the current one.
     pub(crate) fn may_become(&self, next: u32) -> bool {
         matches!(
             (self.state, next),
@@ -76,7 +76,7 @@ impl Device {
         self.qps.get(handle).filter(|qp| qp.number == number).map(|qp| (handle, qp))
     }
 
-    /// The doorbell of a send queue: how many requests there were in all.
+    /// The doorbell of a send queue: the number of all requests so far.
     pub(crate) fn ring_send(&mut self, handle: u32, produced: u16) {
         let (batch, least) = (usize::from(self.limits.max_tx_batch) * 64, self.limits.min_sq_depth);
         let Some(qp) = self.qps.get_mut(handle) else { return };
@@ -100,7 +100,7 @@ impl Device {
         self.send_all(handle);
     }
 
-    /// Carries out what is in a send queue.
+    /// Executes the requests in a send queue.
     pub(crate) fn send_all(&mut self, handle: u32) {
         while let Some(qp) = self.qps.get_mut(handle) {
             let send = &mut qp.send;
@@ -163,7 +163,7 @@ impl Device {
         }
     }
 
-    /// Ends a request that was taken out of the queue.
+    /// Ends a request that was taken from the queue.
     pub(crate) fn complete_send(&mut self, handle: u32, work: &Work, status: u8) {
         let Some(qp) = self.qps.get(handle) else { return };
         let (cq, number, has_wide_ids) = (qp.send_cq, qp.number, qp.has_wide_ids);
@@ -183,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Changes the state. In error all that is in the queues ends; by a reset it is forgotten.
+    /// Changes the state. In the error state all requests in the queues end; a reset discards them.
     pub(crate) fn set_qp_state(&mut self, handle: u32, next: u32) {
         let Some(qp) = self.qps.get_mut(handle) else { return };
         let before = std::mem::replace(&mut qp.state, next);

@@ -1,4 +1,4 @@
-//! Receive queues: descriptors in the guest's memory, one for each piece (`efa_io_rx_desc`).
+//! Receive queues: descriptors in the guest's memory, one for each segment (`efa_io_rx_desc`).
 
 use vpci::Memory;
 
@@ -25,15 +25,15 @@ pub(crate) struct ReceiveRing {
     pub(crate) consumed: u16,
 }
 
-/// What the ring has is no request.
+/// The entries in the ring are not a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Corrupt;
 
 impl ReceiveRing {
-    /// The doorbell: how many descriptors there were in all.
+    /// The doorbell: the number of all descriptors so far.
     ///
     /// # Errors
-    /// When these are more than there is room for.
+    /// If there are more than fit.
     pub(crate) fn ring(&mut self, produced: u16) -> Result<(), Corrupt> {
         if produced.wrapping_sub(self.consumed) > self.slots {
             return Err(Corrupt);
@@ -45,7 +45,7 @@ impl ReceiveRing {
     /// The next request, if there is one.
     ///
     /// # Errors
-    /// When the descriptors make none.
+    /// If the descriptors are malformed.
     pub(crate) fn take(&mut self, memory: &Memory, most_pieces: u16) -> Result<Option<Receive>, Corrupt> {
         let mut pieces = Vec::new();
         let mut id = 0;
@@ -68,7 +68,7 @@ impl ReceiveRing {
                 return Ok(Some(Receive { id, pieces }));
             }
         }
-        // Begun and not ended: a doorbell comes behind whole requests.
+        // Begun and not ended, although a doorbell follows only complete requests.
         if pieces.is_empty() { Ok(None) } else { Err(Corrupt) }
     }
 }

@@ -1,9 +1,9 @@
-//! Requests to send, as they stand in a slot of a send queue (`efa_io_tx_wqe`, of 7.3 with slots of 128 bytes).
+//! Send requests in the slots of a send queue (`efa_io_tx_wqe`, of 7.3 with slots of 128 bytes).
 
 use crate::bytes::Bytes as _;
 use crate::limits::{Limits, caps};
 
-/// How a request ends (`efa_io_comp_status`).
+/// The status of a request (`efa_io_comp_status`).
 pub(crate) mod status {
     pub(crate) const OK: u8 = 0;
     pub(crate) const FLUSHED: u8 = 1;
@@ -22,7 +22,7 @@ pub(crate) mod status {
     pub(crate) const UNREACHABLE: u8 = 15;
 }
 
-/// What a request asks for (`efa_io_send_op_type`).
+/// The operation of a request (`efa_io_send_op_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Send = 0,
@@ -30,7 +30,7 @@ pub(crate) enum Operation {
     Write = 2,
 }
 
-/// A piece of memory.
+/// A range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) length: u32,
@@ -44,7 +44,7 @@ impl Piece {
     }
 }
 
-/// Where the data is.
+/// The source of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Inline(Vec<u8>),
@@ -71,7 +71,7 @@ pub(crate) struct Work {
     pub(crate) qkey: u32,
     pub(crate) immediate: Option<u32>,
     pub(crate) source: Source,
-    /// Of reads and writes.
+    /// For reads and writes.
     pub(crate) remote: Piece,
 }
 
@@ -85,8 +85,8 @@ const RDMA_DATA: usize = 48;
 const PIECE: usize = 16;
 
 impl Work {
-    /// Takes a slot apart: the request, and with what status it ends at once if it cannot be carried out. None at all when the slot
-    /// is of another lap or no request.
+    /// Parses a slot: the request, and the status with which it ends immediately if it cannot be executed. `None` if the slot is from
+    /// another round or contains no request.
     pub(crate) fn parse(
         slot: &[u8],
         phase: u8,
@@ -185,7 +185,7 @@ mod tests {
         bytes
     }
 
-    /// Of libefa 65.
+    /// As libefa 65 writes it.
     const SEND: &str =
         "0004901c 080b0100 d2040000 01000000 11111111 00000000 00000000 00000000 00040000 01010000 00c07c02";
     const READ: &str = "0004811c 08410100 00000000 01000000 11111111 00000000 00000000 00000000 00040000 40020040 00c07b0c 00000000
@@ -228,19 +228,19 @@ mod tests {
             slot.put_u8(at, value);
             parse(&slot).map(|(_, checked)| checked)
         };
-        // Another lap, no descriptor, not alone, no such operation.
+        // Another round, no descriptor, not the only one, an unknown operation.
         assert_eq!(
             [with(SEND, 3, 0x1d), with(SEND, 2, 0x10), with(SEND, 3, 0x14), with(SEND, 2, 0x83)],
             [None; 4]
         );
-        // Three pieces; inline data that is longer than its room.
+        // Three segments; inline data that is longer than its room.
         assert_eq!([with(SEND, 6, 3), with(SEND, 6, 0xff)], [Some(Err(status::BAD_LENGTH)); 2]);
         let mut inline = bytes(SEND);
         (inline[2], inline[6]) = (0xa0, 33);
         assert_eq!(parse(&inline).unwrap().1, Err(status::BAD_LENGTH));
         inline[6] = 32;
         assert_eq!(parse(&inline).unwrap().1, Ok(()));
-        // Another length here than there; inline data of a read; immediate data of one.
+        // Different lengths on the two sides; inline data of a read; immediate data of a read.
         assert_eq!(with(READ, 32, 1), Some(Err(status::BAD_LENGTH)));
         assert_eq!(with(READ, 2, 0x91), Some(Err(status::UNSUPPORTED)));
         let limits = Limits { device_caps: 0, ..Limits::default() };

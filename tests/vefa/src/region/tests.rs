@@ -1,4 +1,4 @@
-//! Page lists in all their forms, in memory laid out as the driver does.
+//! Page lists in all forms, in memory with the driver's layout.
 
 use super::*;
 use crate::admin::tests::{BUFFER, Guest};
@@ -59,7 +59,7 @@ fn what_a_key_allows() {
 #[test]
 fn lists_in_pieces_are_the_same_as_lists_in_one() {
     let mut guest = Guest::new();
-    // The list has 512 numbers a page: three pages of list, whose pieces are in no order.
+    // The list has 512 numbers per page: three pages of list, in no order.
     let count = 1100;
     let (mut payload, list, _) = payload(guest.pd, count, 0, count * 4096);
     let pieces = [0x9000, 0x8000, 0xa000_u64];
@@ -81,7 +81,7 @@ fn a_chain_of_lists_goes_on_behind_510_pieces() {
         Command { id: 0, opcode: 7, flags: 2 | 4, payload }
     };
     let memory = Memory::zeroed(&[(0, 0x10_0000)]);
-    // All pieces are one page of list; the last is another, named by the second chunk.
+    // All parts are the same page of list; the last is another one, named by the second chunk.
     let addresses: Vec<_> = (0..510).flat_map(|_| 0x8000_u64.to_le_bytes()).collect();
     memory.write(0x1000, &addresses).unwrap();
     let mut next = [0; 12];
@@ -96,7 +96,7 @@ fn a_chain_of_lists_goes_on_behind_510_pieces() {
         (pages.len(), pages[0], pages[509 * 512], pages[510 * 512]),
         (510 * 512 + 1, 0x5000, 0x5000, 0x6000)
     );
-    // A full chunk that is the last leads nowhere.
+    // A full chunk that is the last names no other.
     memory.write(0x1000 + 4080, &[0xff; 12]).unwrap();
     assert!(page_list(&command(0x1000), 510 * 512, &memory).is_ok());
     assert_eq!(page_list(&command(0x1000), 510 * 512 + 1, &memory), Err(Status::Illegal));
@@ -123,7 +123,7 @@ fn what_is_no_region() {
         payload.put(at, bytes);
         assert_eq!(guest.run(7, &payload), Err(status), "{at} {bytes:?}");
     }
-    // Five pages do not fit into the command; a list that is not the guest's memory.
+    // Five pages do not fit into the command; a list that is not in the guest's memory.
     let mut five = good;
     five.put_u64(36, 5 * 4096);
     assert_eq!(guest.run(7, &five), Err(5));

@@ -1,4 +1,4 @@
-//! Capabilities: what the driver is told the device can do.
+//! Capabilities: what the device reports that it can do.
 
 use super::Status;
 use super::port::ROCE_ADDRESSES;
@@ -21,7 +21,7 @@ const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
 
-/// Where the two directions of flow tables are.
+/// The fields of the two directions of flow tables.
 const DOMAINS: [Field; 2] = [
     flow_table_nic_cap::flow_table_properties_nic_receive,
     flow_table_nic_cap::flow_table_properties_nic_transmit,
@@ -30,18 +30,18 @@ const DOMAINS: [Field; 2] = [
 /// Bytes of one kind of capability.
 const SIZE: usize = 4096;
 
-/// Where the device has paging (`pg`), no transport has it: the driver makes an event queue for faults then, which none comes to, and takes
-/// memory of other devices.
+/// If the device has paging (`pg`), it has it for no transport. The driver then creates an event queue for faults, which never occur, and
+/// accepts memory of other devices.
 static PAGING_VALUES: [u8; SIZE] = [0; SIZE];
 
-/// What a ConnectX-5 function without RoCE, without an embedded switch and without paging says. What is not listed is
-/// zero: each such field would bring a part of the driver that is not of interest here.
+/// The capabilities of a ConnectX-5 function without RoCE, without an embedded switch and without paging. Fields that are not listed are
+/// zero, because each of them would enable a part of the driver that is not needed here.
 #[rustfmt::skip]
 const GENERAL_VALUES: &[(Field, u64)] = {
     use cmd_hca_cap::*;
     &[
         (port_type, 1), (num_ports, 1), (cqe_version, 1), (nic_flow_table, 1), (eth_net_offloads, 1),
-        // Without it a memory region is registered by a work request on a queue pair.
+        // Without this, the driver registers a memory region by a work request on a queue pair.
         (umr_modify_entity_size_disabled, 1),
         (xrc, 1), (ud, 1), (uc, 1), (rc, 1), (cd, 1), (cq_oi, 1), (cq_resize, 1), (cq_moderation, 1), (end_pad, 1),
         (log_max_qp_sz, 15), (log_max_qp, 16), (log_max_ra_req_qp, 4), (log_max_ra_res_qp, 4), (log_max_msg, 30),
@@ -56,32 +56,31 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (max_flow_counter_15_0, 0xffff), (flow_counter_bulk_alloc, 0xff), (log_max_flow_counter_bulk, 15),
         (log_max_vlan_list, 8), (log_max_current_uc_list, 5), (log_max_current_mc_list, 5), (log_max_l2_table, 10),
         (device_frequency_mhz, 156), (device_frequency_khz, 156_250),
-        // Sets of counters of queues, which queues can change; and what else counts.
+        // Sets of queue counters, which queues can change; and other counters.
         (max_qp_cnt, COUNTER_SETS - 1), (rts2rts_qp_counters_set_id, 1), (modify_rq_counter_set_id, 1),
         (out_of_seq_cnt, 1), (retransmission_q_counters, 1), (enhanced_error_q_counters, 1),
         (vport_counters, 1), (cc_query_allowed, 1),
     ]
 };
 
-/// What is different on a port of InfiniBand. The sizes of its tables are in code: zero stands for 128 partition keys and 8
-/// addresses.
+/// Differences on an InfiniBand port. The sizes of its tables are codes: zero means 128 partition keys and 8 addresses.
 #[rustfmt::skip]
 const INFINIBAND_VALUES: &[(Field, u64)] = {
     use cmd_hca_cap::*;
-    // The port tells about itself by commands, not by packets of subnet management.
+    // Commands describe the port, not packets of subnet management.
     &[
         (port_type, 0), (ib_virt, 1), (eth_net_offloads, 0), (atomic, 1), (pkey_table_size, 0), (gid_table_size, 0), (max_qp_mcg, 240), (sctr_data_cqe, 1), (imaicl, 1),
     ]
 };
 
-/// What is different on a port with RoCE.
+/// Differences on a port with RoCE.
 #[rustfmt::skip]
 const ON_ROCE_VALUES: &[(Field, u64)] = {
     use cmd_hca_cap::*;
     &[(roce, 1), (atomic, 1), (max_qp_mcg, 240), (sctr_data_cqe, 1), (imaicl, 1)]
 };
 
-/// RoCE over UDP, by the bits of versions and of protocols below it: the second version only, over IPv4 and IPv6.
+/// RoCE over UDP, by the bits of versions and of lower protocols: only the second version, over IPv4 and IPv6.
 #[rustfmt::skip]
 const ROCE_VALUES: &[(Field, u64)] = {
     use roce_cap::*;
@@ -91,10 +90,10 @@ const ROCE_VALUES: &[(Field, u64)] = {
     ]
 };
 
-/// Large sends bring the network interface, whose addresses are those of RoCE.
+/// Large sends are needed for the network interface, whose addresses RoCE uses.
 const LOG_LARGE_SEND: u32 = 18;
 
-/// Compare-and-swap and fetch-and-add of eight bytes, whose answers can be in the order of the host.
+/// Compare-and-swap and fetch-and-add of eight bytes, whose responses can be in the host's byte order.
 #[rustfmt::skip]
 const ATOMIC_VALUES: &[(Field, u64)] = {
     use atomic_caps::*;
@@ -104,7 +103,7 @@ const ATOMIC_VALUES: &[(Field, u64)] = {
 #[rustfmt::skip]
 const ETHERNET_VALUES: &[(Field, u64)] = {
     use per_protocol_networking_offload_caps::*;
-    // No large sends: that alone keeps the network interface, and with it a part of the driver, away.
+    // No large sends: without them the driver creates no network interface, and does not use that part of its code.
     &[(csum_cap, 1), (vlan_cap, 1), (self_lb_en_modifiable, 1), (scatter_fcs, 1), (wqe_inline_mode, 1), (rss_ind_tbl_cap, 11), (tunnel_stateless_vxlan, 1), (tunnel_stateless_gre, 1)]
 };
 
@@ -118,7 +117,7 @@ const FLOW_TABLE_VALUES: &[(Field, u64)] = {
     ]
 };
 
-/// The capabilities: what there is at most, and what is set.
+/// The capabilities: the maximum values, and the current ones.
 #[derive(Debug)]
 pub(crate) struct Capabilities {
     general: [Vec<u8>; 2],
@@ -159,7 +158,7 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// What goes with the link of the port.
+    /// Sets the capabilities that depend on the link of the port.
     pub(crate) fn set_link(&mut self, link: LinkLayer) {
         let values = match link {
             LinkLayer::Ethernet => &[],
@@ -177,7 +176,7 @@ impl Capabilities {
     /// Sets a field, as in `cmd_hca_cap.log_max_uctx=20`.
     ///
     /// # Errors
-    /// A text that says what is wrong with it.
+    /// A text that describes the mistake.
     pub(crate) fn set_by_text(&mut self, setting: &str) -> Result<(), String> {
         let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
         let ((structure, field), value) =
@@ -189,7 +188,7 @@ impl Capabilities {
     /// Sets a field by the names of its structure and itself; the flow tables' fields for both directions.
     ///
     /// # Errors
-    /// A text that says which names there are.
+    /// A text with the existing names.
     pub(crate) fn set_by_name(&mut self, structure: &str, name: &str, value: u64) -> Result<(), String> {
         let field =
             crate::ifc::find(structure, name).ok_or_else(|| format!("no field {structure}.{name}"))?;
@@ -214,7 +213,7 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Most bytes of payload of a large send; zero without them.
+    /// Maximum payload of a large send in bytes; zero if there are none.
     pub(crate) fn most_large_send(&self) -> usize {
         match self.ethernet.num(per_protocol_networking_offload_caps::max_lso_cap) {
             0 => 0,
@@ -226,7 +225,7 @@ impl Capabilities {
         match kind {
             GENERAL => Some(&self.general[usize::from(current)]),
             ETHERNET => Some(&self.ethernet),
-            // Where the general ones do not say so, nobody asks.
+            // Only read if the general capabilities announce it.
             PAGING => Some(&PAGING_VALUES),
             ATOMIC => Some(&self.atomic[usize::from(current)]),
             ROCE => Some(&self.roce),
@@ -236,7 +235,7 @@ impl Capabilities {
     }
 }
 
-/// The low bit of the modifier tells what is set from what there is at most.
+/// The lowest bit of the modifier selects the current or the maximum values.
 pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let modifier = input.num(alloc_pd_in::op_mod);
     if input.is(query_hca_cap_in::other_function) {
@@ -247,8 +246,8 @@ pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
     Ok(())
 }
 
-/// The driver may set the general capabilities: it sends back what it has read, with small changes. And how atomic operations
-/// answer: then it sends nothing else.
+/// The driver may set the general capabilities: it sends back what it has read, with small changes. It may also set the byte order of
+/// atomic responses, and then sends nothing else.
 pub(super) fn set(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     let wanted = input.part(set_hca_cap_in::capability);
     match input.num(alloc_pd_in::op_mod) >> 1 {

@@ -1,4 +1,4 @@
-//! Commands about flow counters, one or a row of them at a time.
+//! Commands for flow counters, individually or in rows.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
@@ -9,10 +9,10 @@ use crate::ifc::command::{
 };
 use crate::object::{Handle, Kind};
 
-/// Bytes of one counter in an answer.
+/// Size of one counter in an answer in bytes.
 const COUNTER: usize = 16;
 
-/// How many counters a command asks for: one, or 128 times a power of two.
+/// Number of counters in a command: one, or 128 times a power of two.
 fn bulk(input: &[u8]) -> Result<u32, Status> {
     let log = input.num(alloc_flow_counter_in::flow_counter_bulk_log_size);
     let bits = input.num(alloc_flow_counter_in::flow_counter_bulk);
@@ -32,7 +32,7 @@ pub(super) fn alloc(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Frees a counter with all that were made with it.
+/// Frees a counter with all counters that were created with it.
 pub(super) fn dealloc(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     let first = input.num(alloc_flow_counter_out::flow_counter_id);
     let count = device.objects.destroy_range(Handle(Kind::Counter, first.into()))?;
@@ -40,7 +40,7 @@ pub(super) fn dealloc(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result
     Ok(())
 }
 
-/// Reads as many counters as the command says; one if it says none.
+/// Reads as many counters as the command says; one if it says zero.
 pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let first = input.num(query_flow_counter_in::flow_counter_id);
     let count = input.num(query_flow_counter_in::num_of_counters).max(1);

@@ -1,4 +1,4 @@
-//! Commands that fail or take long because a test wants it so.
+//! Commands that fail or are delayed at the request of a test.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use std::time::Duration;
 pub(crate) struct Fault {
     pub(crate) status: u8,
     pub(crate) syndrome: u32,
-    /// How many more commands fail so.
+    /// How many more commands fail in this way.
     pub(crate) times: u32,
-    /// How many do not fail before that.
+    /// How many succeed before that.
     pub(crate) after: u32,
 }
 
-/// What is to go wrong.
+/// The requested faults.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     failing: BTreeMap<u16, Fault>,
-    /// Delays of one opcode, and of all others under none.
+    /// Delays by opcode; `None` is the delay of all others.
     delays: BTreeMap<Option<u16>, Duration>,
 }
 
@@ -28,7 +28,7 @@ impl Faults {
         self.failing.insert(opcode, fault);
     }
 
-    /// Delays commands: those of an opcode, or all that have no delay of their own.
+    /// Delays the commands of an opcode, or all commands without a delay of their own.
     pub(crate) fn delay(&mut self, opcode: Option<u16>, time: Duration) {
         self.delays.insert(opcode, time);
     }
@@ -37,7 +37,7 @@ impl Faults {
         *self = Self::default();
     }
 
-    /// The fault for a command that is about to be carried out, if it is to fail.
+    /// The fault of a command that is about to be executed, if it is to fail.
     pub(super) fn take(&mut self, opcode: u16) -> Option<Fault> {
         let fault = self.failing.get_mut(&opcode)?;
         if fault.after > 0 {
@@ -52,7 +52,7 @@ impl Faults {
         Some(taken)
     }
 
-    /// How long a command waits before it is carried out.
+    /// How long a command waits before it is executed.
     pub(crate) fn delay_of(&self, opcode: u16) -> Duration {
         self.delays.get(&Some(opcode)).or_else(|| self.delays.get(&None)).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Commands about flow tables, their groups and entries.
+//! Commands for flow tables, their groups and entries.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
@@ -14,7 +14,7 @@ use crate::object::{Handle, Kind};
 use crate::packet::MATCH_SIZE;
 use crate::steering::{Action, Destination, Domain, Entry, Group, Miss, Table};
 
-/// The table that a command names; all have it in the same place.
+/// The table that a command names, which is at the same place in all of them.
 fn named_table(input: &[u8]) -> Result<(Domain, u32), Status> {
     let domain = Domain::new(input.num(destroy_flow_table_in::table_type))?;
     Ok((domain, input.num(destroy_flow_table_in::table_id)))
@@ -29,7 +29,7 @@ fn entry_handle(table: u32, index: u32) -> Handle {
     Handle(Kind::FlowEntry, u64::from(table) << 32 | u64::from(index))
 }
 
-/// What becomes of packets nothing matches, by a table's context. The next table must be of a higher level.
+/// The context of a table says what happens to packets that match nothing. The next table must have a higher level.
 fn miss(
     device: &mut Device,
     domain: Domain,
@@ -92,14 +92,14 @@ pub(super) fn destroy_table(device: &mut Device, input: &[u8], _: &mut [u8]) -> 
     device.steering.table(domain, number)?;
     device.objects.destroy(table_handle(number))?;
     device.steering.tables.remove(&number);
-    // The driver destroys the last table of a domain while packets still begin with it.
+    // The driver destroys the last table of a domain while packets still enter it.
     if device.steering.root(domain) == Some(number) {
         device.steering.set_root(domain, None);
     }
     Ok(())
 }
 
-/// Makes a table the first of its domain; with modifier 1, the domain has none from now on.
+/// Makes a table the first of its domain; with modifier 1, the domain has none from then on.
 pub(super) fn set_root(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     let domain = Domain::new(input.num(set_flow_table_root_in::table_type))?;
     let number = input.num(set_flow_table_root_in::table_id);
@@ -115,7 +115,7 @@ pub(super) fn set_root(device: &mut Device, input: &[u8], _: &mut [u8]) -> Resul
     Ok(())
 }
 
-/// Copies what is matched, of those parts that are enabled.
+/// Copies the match values of the parts that are enabled.
 fn match_part(bytes: &[u8], enabled: u32) -> Box<[u8; MATCH_SIZE]> {
     let mut part = Box::new([0; MATCH_SIZE]);
     let parts = [
@@ -161,7 +161,7 @@ pub(super) fn destroy_group(device: &mut Device, input: &[u8], _: &mut [u8]) -> 
     Ok(())
 }
 
-/// Where an entry forwards to, and the counters that follow in the same list.
+/// The destinations of an entry, and the counters that follow in the same list.
 fn destinations(context: &[u8]) -> Result<(Vec<Destination>, Vec<u32>), Status> {
     const TABLE: u32 = 1;
     const RECEIVER: u32 = 2;
@@ -184,7 +184,7 @@ fn destinations(context: &[u8]) -> Result<(Vec<Destination>, Vec<u32>), Status> 
     Ok((forward.iter().map(destination).collect::<Result<_, _>>()?, counters))
 }
 
-/// An entry as the command has it. Of one that is changed, only what the mask says is taken.
+/// The entry in a command. If an entry is changed, only the fields in the mask are taken.
 fn entry(context: &[u8], before: Option<(&Entry, u32)>) -> Result<Entry, Status> {
     const ACTION: u32 = 1 << 0;
     const TAG: u32 = 1 << 1;
@@ -217,7 +217,7 @@ fn entry(context: &[u8], before: Option<(&Entry, u32)>) -> Result<Entry, Status>
             entry.counters = before.counters;
         }
     }
-    // Lists without their action are not looked at.
+    // Lists without the corresponding action are ignored.
     if !entry.action.contains(Action::FORWARD) {
         entry.destinations.clear();
     }

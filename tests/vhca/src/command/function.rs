@@ -1,4 +1,4 @@
-//! Commands about the function as a whole: its start and end, its ports and registers.
+//! Commands for the function as a whole: initialisation, its ports and registers.
 
 use super::{Status, port_counter};
 use crate::bits::{Bits, BitsMut, Field};
@@ -10,7 +10,7 @@ use crate::ifc::command::{
 };
 use crate::port::LinkLayer;
 
-/// Nothing to do: the device needs no pages of the host, and forgets the driver's version.
+/// Does nothing: the device needs no pages of the host, and ignores the driver's version.
 pub(super) fn accept(_: &mut Device, _: &[u8], _: &mut [u8]) -> Result<(), Status> {
     Ok(())
 }
@@ -70,7 +70,7 @@ const LINK_25G: u32 = 1 << 27;
 const LINK_4X: u32 = 1 << 2;
 const LINK_EDR: u32 = 1 << 5;
 
-/// Registers can be read; what is written to one is accepted and has no effect.
+/// Registers can be read; writes are accepted and have no effect.
 pub(super) fn access_register(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let id = input.num(access_register_in::register_id);
     let wanted = input.part(access_register_in::register_data);

@@ -1,4 +1,4 @@
-//! Commands about memory keys.
+//! Commands for memory keys.
 
 use super::Status;
 use super::object::{NUMBER, named};
@@ -11,7 +11,7 @@ use crate::object::{Handle, Kind};
 pub(super) fn create(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let context = input.part(create_mkey_in::memory_key_mkey_entry);
     let pd = Handle(Kind::Pd, context.wide(mkc::pd));
-    // A key that is made free gets its domain when it is used.
+    // A key that is created free gets its protection domain when it is first used.
     let uses = if context.is(mkc::free) { Vec::new() } else { vec![pd] };
     let index = device.objects.create(Kind::Mkey, uses)?;
     if let Err(status) = device.mkeys.insert(index, input) {

@@ -1,4 +1,4 @@
-//! Commands: the driver's way to make, change and ask for everything that is not a packet.
+//! Commands, with which the driver creates, changes and queries everything except packets.
 
 mod capability;
 mod counter;
@@ -40,23 +40,23 @@ pub(crate) enum Status {
     BadResourceState = 0x09,
     BadIndex = 0x0a,
     BadQpState = 0x10,
-    /// More completions wait than a queue is to hold (`MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR`).
+    /// A queue contains more completions than its new size allows (`MLX5_CMD_STAT_BAD_SIZE_OUTS_CQES_ERR`).
     BadSize = 0x40,
     BadInputLength = 0x50,
     BadOutputLength = 0x51,
 }
 
-/// What a command does: reads its input, writes its output behind the status.
+/// The function of a command: reads its input, and writes its output after the status.
 pub(crate) type Run = fn(&mut Device, &[u8], &mut [u8]) -> Result<(), Status>;
 
-/// Carries out one command and writes its output, status included.
+/// Executes one command and writes its output, including the status.
 pub(crate) fn execute(device: &mut Device, input: &[u8], output: &mut [u8]) {
     let opcode = input.num(alloc_pd_in::opcode) as u16;
     let (status, syndrome) = match device.faults.take(opcode) {
         Some(fault) => (fault.status, fault.syndrome),
         None => match run(device, opcode, input, output) {
             Ok(()) => (0, 0),
-            // A number of our own for each reason; the driver logs it.
+            // Our own number for each reason; the driver logs it.
             Err(status) => (status as u8, u32::from(opcode) << 16 | status as u32),
         },
     };

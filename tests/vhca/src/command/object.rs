@@ -1,4 +1,4 @@
-//! Objects that are no more than a number: protection domains, doorbell pages, transport domains, XRC domains, user contexts.
+//! Objects that consist only of a number: protection domains, doorbell pages, transport domains, XRC domains, user contexts.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
@@ -6,8 +6,7 @@ use crate::device::Device;
 use crate::ifc::command::{create_uctx_out, dealloc_pd_in, destroy_uctx_in};
 use crate::object::{Handle, Kind};
 
-/// Where most commands have the number of their object: in the input of those that use it, in the output of those that
-/// make it.
+/// The place of the object's number in most commands: in the input of those that use it, in the output of those that create it.
 pub(super) const NUMBER: Field = dealloc_pd_in::pd;
 
 /// The object that a command names.
@@ -57,14 +56,14 @@ pub(super) fn dealloc_xrcd(device: &mut Device, input: &[u8], _: &mut [u8]) -> R
     device.objects.destroy(named(Kind::Xrcd, input))
 }
 
-/// A user context: commands that name it may use and destroy what was made in it.
+/// A user context: commands that name it may use and destroy objects that were created in it.
 pub(super) fn create_uctx(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let number = device.objects.create(Kind::Uctx, Vec::new())?;
     output.set(create_uctx_out::uid, number);
     Ok(())
 }
 
-/// Refused while something that was made in it is there.
+/// Refused while objects exist that were created in it.
 pub(super) fn destroy_uctx(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     let number = input.num(destroy_uctx_in::uid) as u16;
     if number != 0 && device.objects.is_owner(number) {

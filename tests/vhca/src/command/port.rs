@@ -1,4 +1,4 @@
-//! Commands about the port: its state and its addresses, its partitions on InfiniBand.
+//! Commands for the port: its state and its addresses, and on InfiniBand its partitions.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut};
@@ -10,11 +10,11 @@ use crate::ifc::command::{
 };
 use crate::port::{Gid, LinkLayer};
 
-/// Entries of the tables: what the driver takes from sizes that say zero.
+/// Number of entries of the tables, which the driver derives from sizes of zero.
 const ADDRESSES: u32 = 8;
 const PARTITIONS: u32 = 128;
 
-/// The index that stands for the whole table.
+/// The index that means the whole table.
 const ALL: u32 = 0xffff;
 
 const ACTIVE: u32 = 4;
@@ -22,13 +22,13 @@ const DOWN: u32 = 1;
 const LINK_UP: u32 = 5;
 const POLLING: u32 = 2;
 
-/// What a ConnectX says it can do at its port, by the bits of PortInfo.
+/// The capabilities of a ConnectX port, by the bits of PortInfo.
 const PORT_CAPABILITIES: u32 = 0x2259_e848;
 
-/// Entries of the table of RoCE's addresses.
+/// Number of entries of the table of RoCE addresses.
 pub(super) const ROCE_ADDRESSES: u32 = 128;
 
-/// The one version of RoCE there is: over UDP.
+/// The only supported version of RoCE: over UDP.
 const ROCE_V2: u32 = 2;
 
 pub(super) fn query_nic_context(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
@@ -47,7 +47,7 @@ pub(super) fn query_nic_context(device: &mut Device, _: &[u8], output: &mut [u8]
     Ok(())
 }
 
-/// RoCE can be enabled; what else is changed has no effect.
+/// RoCE can be enabled; other changes have no effect.
 pub(super) fn modify_nic_context(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     let selected = input.part(modify_nic_vport_context_in::field_select);
     if selected.is(modify_nic_vport_field_select::roce_en) {
@@ -61,7 +61,7 @@ pub(super) fn modify_nic_context(device: &mut Device, input: &[u8], _: &mut [u8]
     Ok(())
 }
 
-/// An address that is all zero ends an entry.
+/// An address of zeros removes an entry.
 pub(super) fn set_roce_address(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     use roce_addr_layout::*;
     let index = input.num(set_roce_address_in::roce_address_index);
@@ -130,7 +130,7 @@ pub(super) fn query_gid(device: &mut Device, input: &[u8], output: &mut [u8]) ->
     Ok(())
 }
 
-/// There is one partition, that of everybody.
+/// There is one partition, the default one.
 pub(super) fn query_pkey(_: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let asked = asked(input.num(query_hca_vport_pkey_in::pkey_index), PARTITIONS)?;
     let keys: Vec<_> = asked.flat_map(|index| if index == 0 { [0, 0, 0xff, 0xff] } else { [0; 4] }).collect();

@@ -1,4 +1,4 @@
-//! What the port has counted: by commands, and by the register PPCNT.
+//! The counters of the port: by commands, and by the register PPCNT.
 
 use super::Status;
 use crate::bits::{Bits, BitsMut, Field};
@@ -13,10 +13,10 @@ use crate::ifc::counter::{
 };
 use crate::port_counter::{FunctionCounts, LinkCounts};
 
-/// The one port there is, by the number of the driver's.
+/// The only port, by the driver's number.
 const PORT: u32 = 1;
 
-/// What has come to this function and left it. There are no others, and one port.
+/// Packets that arrived at this function and left it. There are no other functions, and one port.
 pub(super) fn query_function(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     use query_vport_counter_out::*;
     if input.is(query_vport_counter_in::other_vport) || input.num(query_vport_counter_in::port_num) > PORT {
@@ -45,7 +45,7 @@ pub(super) fn query_function(device: &mut Device, input: &[u8], output: &mut [u8
     Ok(())
 }
 
-/// There is no control of congestion: of all that is asked for, only marks that came are counted.
+/// There is no congestion control: of the requested counters, only received marks are counted.
 pub(super) fn query_congestion(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     output.set(wide(query_cong_statistics_out::np_ecn_marked_roce_packets_high), device.port_counts.marked);
     if input.is(query_cong_statistics_in::clear) {
@@ -74,12 +74,13 @@ const fn wide(high: Field) -> Field {
     Field::new(high.offset, 64)
 }
 
-/// A number as wide as its field, which stays at the most there is room for.
+/// A number of the width of its field, which saturates.
 fn saturate(output: &mut [u8], field: Field, value: u64) {
     output.set(field, value.min((1 << field.width) - 1));
 }
 
-/// Reads a group of the register, which has been copied from what was asked. All groups clear what is counted of the wire.
+/// Reads a group of the register, whose bytes were copied from the request. For every group, the request to clear resets the counters of
+/// the wire.
 pub(super) fn read_register(counts: &mut LinkCounts, register: &mut [u8]) -> Result<(), Status> {
     let clear = register.is(ppcnt_reg::clr);
     let group = register.num(ppcnt_reg::grp);
@@ -128,7 +129,7 @@ pub(super) fn read_register(counts: &mut LinkCounts, register: &mut [u8]) -> Res
             saturate(set, infiniband::port_rcv_errors, refused);
             &[]
         }
-        // Of these nothing is counted.
+        // The counters of these groups are zero.
         group::RFC_3635
         | group::PER_PRIORITY
         | group::PER_CLASS

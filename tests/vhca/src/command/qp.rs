@@ -1,4 +1,4 @@
-//! Commands about queue pairs, and about groups of them.
+//! Commands for queue pairs and their multicast groups.
 
 use super::object::{NUMBER, named};
 use super::{Status, queue_counter};
@@ -13,7 +13,7 @@ pub(super) fn create(device: &mut Device, input: &[u8], output: &mut [u8]) -> Re
     let mut qp = Qp::new(input)?;
     let context = input.part(create_qp_in::qpc);
     let optional = |kind, field| Some(Handle(kind, context.wide(field))).filter(|handle| handle.1 != 0);
-    // The driver's own for registrations has no protection domain.
+    // The driver's own queue pair for registrations has no protection domain.
     let uses = [
         optional(Kind::Pd, qpc::pd),
         optional(Kind::Cq, qpc::cqn_snd),
@@ -30,7 +30,7 @@ pub(super) fn create(device: &mut Device, input: &[u8], output: &mut [u8]) -> Re
     Ok(())
 }
 
-/// A shared queue by its number, which is of one kind only.
+/// A shared queue by its number, of which there is only one kind.
 fn shared_queue(device: &Device, number: u32) -> Handle {
     let kinds = [Kind::Rmp, Kind::Srq].map(|kind| Handle(kind, number.into()));
     let [rmp, srq] = kinds;
@@ -44,7 +44,7 @@ pub(super) fn modify(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<
     let before = (qp.state(), qp.counter_set());
     let mask = input.num(rst2init_qp_in::opt_param_mask);
     let (opcode, wanted) = (input.num(alloc_pd_in::opcode), input.part(rst2init_qp_in::qpc));
-    // Nothing changes where the counters are not there.
+    // Nothing changes if the counters do not exist.
     let counters = qp.wanted_counter_set(opcode, mask, wanted).and_then(queue_counter::named);
     counters.map_or(Ok(()), |set| device.objects.expect(set))?;
     qp.modify(opcode, mask, wanted)?;
@@ -78,7 +78,7 @@ fn group(input: &[u8]) -> Result<[u8; 16], Status> {
     address.copied().ok_or(Status::BadInputLength)
 }
 
-/// Puts a queue pair into a group; it may be there already.
+/// Attaches a queue pair to a group; it may already be attached.
 pub(super) fn attach(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     device.objects.expect(named(Kind::Qp, input))?;
     let number = input.num(attach_to_mcg_in::qpn);

@@ -1,4 +1,4 @@
-//! Commands about queues: events, completions, sends, receives.
+//! Commands for queues: events, completions, sends, receives.
 
 use super::object::{NUMBER, named};
 use super::{Status, queue_counter};
@@ -12,8 +12,8 @@ use crate::ifc::context::{cqc, eqc, rqc, sqc, wq};
 use crate::object::{Handle, Kind};
 use crate::queue::{Cq, Eq, Rq, Sq, state};
 
-/// What a ring of work requests uses: its protection domain and its doorbell page, where it has them. The driver tests
-/// the doorbells with a queue that names no memory.
+/// The objects that a ring of work requests uses: its protection domain and its doorbell page, if it has them. The driver tests the
+/// doorbells with a queue that uses no memory.
 pub(super) fn ring_uses(context: &[u8]) -> Vec<Handle> {
     let all = [Handle(Kind::Pd, context.wide(wq::pd)), Handle(Kind::Uar, context.wide(wq::uar_page))];
     all.into_iter().filter(|handle| handle.1 != 0).collect()
@@ -61,8 +61,7 @@ pub(super) fn query_cq(device: &mut Device, input: &[u8], output: &mut [u8]) -> 
     Ok(())
 }
 
-/// The ring can be exchanged, and the moderation changed. That is remembered, and events come with every completion all
-/// the same.
+/// Replaces the ring, or changes the moderation. The moderation is stored and has no effect: every completion still makes an event.
 pub(super) fn modify_cq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     const PERIOD: u32 = 1 << 0;
     const COUNT: u32 = 1 << 1;

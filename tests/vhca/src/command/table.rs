@@ -5,7 +5,7 @@ use super::{
     transport,
 };
 
-/// A command: how it is called, how long its input and its output are at least, and what it does.
+/// A command: its name, the minimum lengths of its input and output, and its function.
 #[derive(Debug)]
 pub(crate) struct Command {
     pub(crate) opcode: u16,
@@ -135,7 +135,7 @@ impl Command {
         COMMANDS.binary_search_by_key(&opcode, |command| command.opcode).ok().map(|index| &COMMANDS[index])
     }
 
-    /// The name of an opcode, also of one the device does not have.
+    /// The name of an opcode, including opcodes that the device does not support.
     pub(crate) fn name(opcode: u16) -> &'static str {
         Self::find(opcode).map_or("?", |command| command.name)
     }

@@ -16,7 +16,7 @@ const RING: u64 = 0x10_000;
 const INPUT: u64 = 0x20_000;
 const OUTPUT: u64 = 0x30_000;
 
-/// A driver with a device: it writes commands as the kernel does.
+/// A driver and a device. It writes commands as the kernel does.
 struct Driver {
     device: Device,
     token: u8,
@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// The entry of a command, with everything but its signature.
+    /// The entry of a command, complete except for its signature.
     fn entry(&self, input: &[u8], output: usize) -> [u8; 64] {
         let mut entry = [0; 64];
         entry[0] = 7;
@@ -58,7 +58,7 @@ impl Driver {
         entry
     }
 
-    /// Sends an entry and answers how it was delivered, and the output.
+    /// Sends an entry. Returns how it was delivered, and the output.
     fn send(&mut self, mut entry: [u8; 64], output: usize) -> (u8, Vec<u8>) {
         entry[61] = !xor(&entry);
         self.device.memory.write(RING, &entry).unwrap();
@@ -79,7 +79,7 @@ impl Driver {
         (entry[63] >> 1, answer)
     }
 
-    /// Carries out a command and answers its output.
+    /// Executes a command and returns its output.
     fn run(&mut self, input: &[u8], output: usize) -> Vec<u8> {
         self.chain(INPUT, input.get(16..).unwrap_or_default());
         self.chain(OUTPUT, &vec![0xee; output.saturating_sub(16)]);
@@ -88,7 +88,7 @@ impl Driver {
         answer
     }
 
-    /// Carries out a command of the shortest kind on an object, and answers its status and number.
+    /// Executes a command of the shortest kind on an object. Returns its status and number.
     fn short(&mut self, opcode: u32, number: u32) -> (u32, u32) {
         let mut input = [0; 16];
         input.set(alloc_pd_in::opcode, opcode);
@@ -127,7 +127,7 @@ fn a_command_goes_through_mailboxes_both_ways() {
     set[16..].set(field, 0_u32);
     assert_eq!(driver.long(&set).0, OK);
     assert_eq!(driver.run(&query, 4112)[16..].num(field), 0);
-    // What there is at most does not change.
+    // The maximum values do not change.
     query.set(alloc_pd_in::op_mod, 0_u32);
     assert_eq!(driver.run(&query, 4112)[16..].num(field), 1);
 }
@@ -179,7 +179,7 @@ fn lengths_and_opcodes_are_checked() {
     let output = driver.run(&input(0x10a, 16), 16);
     assert_eq!(output.num(alloc_pd_out::status), Status::BadOutputLength as u32);
     for command in COMMANDS {
-        // Every command is refused when it is shorter than it has to be, and none breaks on zeros.
+        // Every command is refused if it is too short, and none panics on zeros.
         let short = input(command.opcode.into(), command.input - 1);
         assert_eq!(driver.long(&short).0, Status::BadInputLength as u32, "{}", command.name);
         driver.run(&input(command.opcode.into(), command.input), command.output);
@@ -280,7 +280,7 @@ fn a_user_context_has_what_was_made_in_it_and_nothing_of_another() {
     let bad = Status::BadResource as u32;
     assert_eq!(query(&mut driver, two, 128), (bad, 0));
     assert_eq!(query(&mut driver, 77, 128), (bad, 0), "no such context");
-    // A row that ends in what another context has.
+    // A row that overlaps one of another context.
     let mut other = by(two, 0x939, 16);
     other.set(alloc_flow_counter_in::flow_counter_bulk, 1_u32);
     driver.run(&other, 16);

@@ -1,4 +1,4 @@
-//! A record of the commands: how often each came, and the last of them in full.
+//! A record of commands: the number of each opcode, and the last commands in full.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Display};
@@ -7,9 +7,9 @@ use super::Command;
 use crate::bits::Bits;
 use crate::ifc::command::{alloc_pd_in, alloc_pd_out};
 
-/// Commands that are kept in full.
+/// Number of commands that are kept in full.
 const KEPT: usize = 16_384;
-/// Bytes of a command that are kept: enough for everything but page lists and large match values.
+/// Number of bytes of a command that are kept: enough for everything except page lists and large match values.
 const BYTES: usize = 1024;
 
 /// One command.

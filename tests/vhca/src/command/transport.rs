@@ -1,4 +1,4 @@
-//! Commands about pools of receive requests, transport interfaces and tables of queues.
+//! Commands for pools of receive requests, transport interfaces and tables of queues.
 
 use super::Status;
 use super::object::{NUMBER, named};
@@ -15,12 +15,12 @@ use crate::object::{Handle, Kind};
 use crate::queue::{ReceiveRing, WorkRing, Xrc};
 use crate::rss::{Rqt, Target, Tir};
 
-/// An object that may be none: number 0.
+/// An object that may be absent: number 0.
 fn optional(kind: Kind, number: u64) -> Option<Handle> {
     (number != 0).then_some(Handle(kind, number))
 }
 
-/// Makes an object of which the context is kept for queries.
+/// Creates an object whose context is kept for queries.
 fn remember(
     device: &mut Device,
     kind: Kind,
@@ -65,7 +65,7 @@ pub(super) fn modify_rmp(device: &mut Device, input: &[u8], _: &mut [u8]) -> Res
     Ok(())
 }
 
-/// Has an event come when there are fewer requests than that.
+/// Requests an event when there are fewer requests than `limit`.
 fn arm(device: &mut Device, kind: Kind, input: &[u8], limit: u32) -> Result<(), Status> {
     device.objects.expect(named(kind, input))?;
     let pool = device.pools.get_mut(&input.num(NUMBER)).ok_or(Status::BadResource)?;
@@ -77,7 +77,7 @@ pub(super) fn arm_xrc_srq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Re
     arm(device, Kind::XrcSrq, input, input.num(arm_xrc_srq_in::lwm))
 }
 
-/// The limit as it is now.
+/// The current limit.
 fn limit_of(device: &Device, input: &[u8]) -> u16 {
     device.pools.get(&input.num(NUMBER)).map_or(0, |pool| pool.limit)
 }
@@ -151,7 +151,7 @@ pub(super) fn create_tis(device: &mut Device, input: &[u8], output: &mut [u8]) -
     remember(device, Kind::Tis, uses, context, output).map(drop)
 }
 
-/// Nothing that can be changed has an effect here.
+/// The changes have no effect here.
 pub(super) fn modify_tis(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     device.objects.expect(named(Kind::Tis, input))
 }

@@ -1,4 +1,4 @@
-//! The control line, on which tests send packets, make commands fail, and look inside. See README.md.
+//! The control line, by which tests send packets, make commands fail, and read the state of the device. See README.md.
 
 mod request;
 mod show;

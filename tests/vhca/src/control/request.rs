@@ -1,4 +1,4 @@
-//! What can be asked for on the control line.
+//! The requests of the control line.
 
 use std::time::Duration;
 
@@ -68,10 +68,10 @@ fn times(words: &[&str]) -> Result<u32, String> {
     words.first().map_or(Ok(1), |word| small(word))
 }
 
-/// Obeys one request.
+/// Executes one request.
 ///
 /// # Errors
-/// The reason why not, for whoever asked.
+/// The reason of a refusal.
 pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>, String> {
     match words {
         ["help"] => return Ok(HELP.iter().map(ToString::to_string).collect()),

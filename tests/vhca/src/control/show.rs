@@ -1,4 +1,4 @@
-//! What the control line shows of the device.
+//! The state of the device as the control line shows it.
 
 use crate::command::Command;
 use crate::device::{Device, Statistics};
@@ -8,7 +8,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes that are not zero, each run of them with its offset: `0x12=0800`.
+/// Bytes that are not zero, in sequences with their offset: `0x12=0800`.
 fn sparse(bytes: &[u8]) -> String {
     let mut runs: Vec<String> = Vec::new();
     let mut zeros = true;

@@ -1,4 +1,4 @@
-//! What every command begins with, and those that only name an object.
+//! The beginning of every command, and the commands that only name an object.
 //!
 //! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1.
 

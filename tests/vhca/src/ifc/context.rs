@@ -1,4 +1,4 @@
-//! Contexts of queues, memory keys and what hangs on them.
+//! Contexts of queues, memory keys and related objects.
 //!
 //! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1.
 

@@ -1,7 +1,7 @@
 //! Counters of queues and of the port.
 //!
-//! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1. Of a number of 64 bits that has two
-//! fields the upper one is here.
+//! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1. For a number of 64 bits that consists of two
+//! fields, the upper one is listed.
 
 layouts! {
     alloc_q_counter_out {

@@ -1,7 +1,7 @@
-//! Layouts of the device's structures: commands, contexts, capabilities and what flows match.
+//! Layouts of the device's structures: commands, contexts, capabilities and match values of flows.
 //!
-//! Everything is named as in the kernel's `include/linux/mlx5/mlx5_ifc.h`, with the bit offset and width it has there.
-//! `tests.rs` compares all of it with that header, where there is one, and with `golden/mlx5_ifc.txt`.
+//! All names are those of the kernel's `include/linux/mlx5/mlx5_ifc.h`, with the same bit offsets and widths. `tests.rs` compares all of
+//! them with that header, if it is available, and with `golden/mlx5_ifc.txt`.
 
 /// Defines a module for each structure with a [`Field`] for each row, and lists them in `TABLES`.
 macro_rules! layouts {
@@ -36,7 +36,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static (&'static str, &'static 
         .flatten()
 }
 
-/// The field of a structure by their names.
+/// The field of a structure, by the names of both.
 pub(crate) fn find(structure: &str, field: &str) -> Option<Field> {
     let (_, fields) = tables().find(|(name, _)| *name == structure)?;
     fields.iter().find(|(name, _)| *name == field).map(|(_, field)| *field)

@@ -1,4 +1,4 @@
-//! Flow tables, their groups and entries, and what they match.
+//! Flow tables, their groups and entries, and their match values.
 //!
 //! Bit offset and width of each field, from `include/linux/mlx5/mlx5_ifc.h` of kernel 6.1.
 

@@ -1,4 +1,4 @@
-//! Every row of the tables against the golden list, and against the kernel's header where its source is.
+//! Compares every row of the tables with the golden list, and with the kernel's header if its source is available.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ fn the_tables_are_those_of_the_kernels_header() {
     }
 }
 
-/// The library's structs of commands, which it has from the header by its own hand.
+/// The library's structs of commands, which were written by hand from the header.
 #[test]
 fn the_librarys_commands_are_laid_out_like_this() {
     let place = |structure: &str, name: &str| {
@@ -80,7 +80,7 @@ fn the_librarys_commands_are_laid_out_like_this() {
     }
 }
 
-/// And where it finds capabilities, in bytes and bits of a byte.
+/// The places where the library reads capabilities, in bytes and bits of a byte.
 #[test]
 fn the_librarys_capabilities_are_here() {
     use uverbs::abi::mlx5::prm;
@@ -167,7 +167,7 @@ impl Header {
     fn size(&self, kind: &Type) -> usize {
         match kind {
             Type::Bit => 1,
-            // Of another header: none of ours come behind it.
+            // A type of another header: no fields of our tables follow it.
             Type::Named(name) => self.types.get(name).map_or(0, |kind| self.size(kind)),
             Type::Body { is_union, members } => {
                 let sizes = members.iter().map(|member| member.count * self.size(&member.kind));
@@ -229,7 +229,7 @@ fn members(words: &[String], at: &mut usize) -> Vec<Member> {
         while words[*at] == "[" {
             let number = &words[*at + 1];
             let hexadecimal = number.strip_prefix("0x").map(|digits| usize::from_str_radix(digits, 16));
-            // An array without a length has none of the structure's own; a length by name is of no table of ours.
+            // An array without a length adds no size; lengths by name do not occur in our tables.
             count *= hexadecimal.unwrap_or_else(|| number.parse()).unwrap_or(0);
             *at += if number == "]" { 2 } else { 3 };
         }

@@ -1,4 +1,4 @@
-//! Keys that are changed by work requests: registration, windows, invalidation.
+//! Changes of keys by work requests: registration, windows, invalidation.
 
 use super::{Access, Denied, Mkeys, PAGES, Reach, Translation, fits};
 use crate::bits::{Bits, BitsMut, Field};
@@ -6,7 +6,7 @@ use crate::ifc::context::mkc;
 use crate::queue::Segment;
 use vpci::Memory;
 
-/// Bytes of the two segments behind the control segment; the list is behind them.
+/// Size of the two segments after the control segment in bytes; the list follows them.
 const CONTROL: usize = 48;
 const CONTEXT: usize = 64;
 
@@ -17,7 +17,7 @@ const MUST_BE_FREE: u8 = 0x20;
 const WITH_OFFSET: u8 = 0x10;
 const MUST_FIT_QUEUE_PAIR: u8 = 0x08;
 
-/// Which fields of the context each bit of a request's mask takes over.
+/// The fields of the context that each bit of a request's mask takes over.
 const FIELDS: &[(u32, &[Field])] = &[
     (0, &[mkc::len, mkc::length64]),
     (PAGE_SIZE, &[mkc::log_page_size]),
@@ -36,17 +36,17 @@ const FIELDS: &[(u32, &[Field])] = &[
 ];
 const PAGE_SIZE: u32 = 1;
 const DOMAIN: u32 = 7;
-/// About the order of reads' answers, which is always the same here.
+/// Concerns the order of responses to reads, which is always the same here.
 const SMALL_FENCE: u32 = 23;
 
-/// A list is written in steps of so many entries of 16 bytes, and a key has room for as much.
+/// A list is written in steps of this number of entries of 16 bytes, and the room of a key is a multiple of it.
 const STEP: usize = 4;
 
-/// A request to change a key, behind its control segment.
+/// A request to change a key, after its control segment.
 #[derive(Clone, Copy, Debug)]
 struct Request<'a> {
     flags: u8,
-    /// Bytes of the list, and where in the key's they go.
+    /// Length of the list in bytes, and its place in the key's list.
     len: usize,
     offset: usize,
     mask: u64,
@@ -76,11 +76,11 @@ impl<'a> Request<'a> {
 }
 
 impl Mkeys {
-    /// Carries out a work request that changes a key: `request` is what is behind its control segment, `key` the
-    /// immediate in it. Of `key` only the index counts.
+    /// Executes a work request that changes a key. `request` is the part after its control segment, and `key` the immediate value in it.
+    /// Only the index of `key` counts.
     ///
     /// # Errors
-    /// [`Denied`] when who asks may not; nothing has changed then.
+    /// [`Denied`] if the requester lacks the right; nothing has changed then.
     pub(crate) fn modify(
         &mut self,
         memory: &Memory,
@@ -134,7 +134,7 @@ impl Mkeys {
         Ok(())
     }
 
-    /// The list of a request: in it, or in memory that it names.
+    /// The list of a request: in the request, or in memory that it names.
     fn list(&self, memory: &Memory, reach: Reach, request: &Request<'_>) -> Result<Vec<u8>, Denied> {
         if request.len == 0 {
             return Ok(Vec::new());
@@ -151,10 +151,10 @@ impl Mkeys {
         Ok(list)
     }
 
-    /// Takes a key away from its users, as a message from another queue pair asks for.
+    /// Invalidates a key at the request of a message from another queue pair.
     ///
     /// # Errors
-    /// [`Denied`] when it is not there for who asks, or may not be taken away so.
+    /// [`Denied`] if the key does not exist for the requester, or cannot be invalidated in this way.
     pub(crate) fn invalidate(&mut self, reach: Reach, key: u32) -> Result<(), Denied> {
         if !self.named(reach, key)?.context.is(mkc::en_rinval) {
             return Err(Denied::Access);

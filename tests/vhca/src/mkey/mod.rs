@@ -13,7 +13,7 @@ use crate::ifc::context::mkc;
 use crate::queue::Segment;
 use vpci::Memory;
 
-/// What a work request, or a packet, wants to do.
+/// The access that a work request or a packet needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     LocalRead,
@@ -24,7 +24,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The right of a key that it needs.
+    /// The access right of a key that it needs.
     fn right(self) -> Field {
         match self {
             Self::LocalRead => mkc::lr,
@@ -35,8 +35,8 @@ impl Access {
         }
     }
 
-    /// What it needs of a key that another key names: who uses the other has its rights, and no more of this one than that
-    /// it may be read or written.
+    /// The right that it needs for a key that another key names: the rights of the other key apply, and this one must only be readable or
+    /// writable.
     fn behind(self) -> Self {
         match self {
             Self::LocalRead | Self::RemoteRead => Self::LocalRead,
@@ -45,19 +45,19 @@ impl Access {
     }
 }
 
-/// Who names a key.
+/// The user of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reach {
-    /// The protection domain; none for the queue pair by which the driver changes keys of all of them.
+    /// The protection domain; none for the queue pair with which the driver changes keys of all domains.
     pub(crate) pd: Option<u32>,
-    /// The queue pair: a key may be one queue pair's alone.
+    /// The queue pair: a key may belong to one queue pair only.
     pub(crate) qpn: u32,
     /// Whether it may use the key for the driver's own memory.
     pub(crate) reserved: bool,
 }
 
 impl Reach {
-    /// The queue pair number of a key that is every queue pair's, and of a queue that is none.
+    /// The queue pair number of a key that every queue pair may use, and of a queue without a queue pair.
     const ANY: u32 = 0xff_ffff;
 
     /// A queue of raw packets.
@@ -66,14 +66,14 @@ impl Reach {
     }
 }
 
-/// What an atomic operation does to eight bytes.
+/// The effect of an atomic operation on eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Atomic {
     Swap { compare: u64, swap: u64 },
     Add(u64),
 }
 
-/// Why it may not.
+/// Why an access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     NoKey,
@@ -81,24 +81,24 @@ pub(crate) enum Denied {
     Access,
     Range,
     Memory,
-    /// The key is another queue pair's.
+    /// The key belongs to another queue pair.
     QueuePair,
-    /// An atomic operation on an address that is not a multiple of eight.
+    /// An atomic operation at an address that is not a multiple of eight.
     Alignment,
-    /// The key is free, or is not, and the request said that it must not be so.
+    /// The key is free, or is not, contrary to what the request required.
     Free,
-    /// The device does not have it.
+    /// The device does not support it.
     Request,
 }
 
-/// How addresses of a key become those of memory.
+/// How addresses of a key are translated to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Translation {
     /// They are bus addresses.
     None,
     /// By a list of pages.
     Pages,
-    /// By a list of pieces of other keys, one behind the other.
+    /// By a list of ranges of other keys, in their order.
     Keys,
 }
 
@@ -117,11 +117,11 @@ impl Translation {
 struct Mkey {
     context: Vec<u8>,
     translation: Translation,
-    /// Pages or pieces as the driver wrote them.
+    /// Pages or ranges as the driver wrote them.
     list: Vec<u8>,
 }
 
-/// Keys of keys are followed so far.
+/// Maximum depth of keys that name keys.
 const DEPTH: u32 = 4;
 
 /// The sizes of pages, as a shift.
@@ -134,15 +134,15 @@ pub(crate) struct Mkeys {
 }
 
 impl Mkeys {
-    /// The key for the driver's own memory, by bus addresses. It has index 0, which no made key has.
+    /// The key for the driver's own memory, by bus addresses. It has index 0, which no created key has.
     pub(crate) fn reserved(&self) -> u32 {
         0x01
     }
 
-    /// Adds a key as CREATE_MKEY describes it.
+    /// Adds the key that CREATE_MKEY describes.
     ///
     /// # Errors
-    /// `BadParameter` for what the device does not have, `BadInputLength` when a list is too short.
+    /// `BadParameter` for what the device does not support, `BadInputLength` if a list is too short.
     pub(crate) fn insert(&mut self, index: u32, input: &[u8]) -> Result<(), Status> {
         let context = input.part(create_mkey_in::memory_key_mkey_entry).to_vec();
         let list = input.part(create_mkey_in::klm_pas_mtt);
@@ -165,10 +165,10 @@ impl Mkeys {
         self.keys.get(&index).map(|key| &key.context[..])
     }
 
-    /// Reads what a segment names, as many bytes as there are.
+    /// Reads the memory of a segment, as many bytes as `bytes` has.
     ///
     /// # Errors
-    /// [`Denied`] when who asks may not.
+    /// [`Denied`] if the user lacks the right.
     pub(crate) fn read(
         &self,
         memory: &Memory,
@@ -186,10 +186,10 @@ impl Mkeys {
         Ok(())
     }
 
-    /// Writes what a segment names, as many bytes as there are.
+    /// Writes the memory of a segment, as many bytes as `bytes` has.
     ///
     /// # Errors
-    /// [`Denied`] when who asks may not.
+    /// [`Denied`] if the user lacks the right.
     pub(crate) fn write(
         &self,
         memory: &Memory,
@@ -207,11 +207,11 @@ impl Mkeys {
         Ok(())
     }
 
-    /// Carries out an atomic operation on a number in the host's byte order, and returns what was there. It is atomic
-    /// beside all others of the device, whose state is locked meanwhile, and not beside the host's processors.
+    /// Executes an atomic operation on a number in the host's byte order, and returns the old value. It is atomic with respect to all
+    /// other operations of the device, whose state is locked meanwhile, but not to the host's processors.
     ///
     /// # Errors
-    /// [`Denied`] when who asks may not, or the address is not a multiple of eight.
+    /// [`Denied`] if the user lacks the right, or if the address is not a multiple of eight.
     pub(crate) fn atomic(
         &self,
         memory: &Memory,
@@ -222,7 +222,7 @@ impl Mkeys {
     ) -> Result<u64, Denied> {
         let segment = Segment { len: 8, key, address };
         let mut bytes = [0; 8];
-        // The key is looked at before the place.
+        // The key is checked before the address.
         self.read(memory, reach, segment, &mut bytes, Access::RemoteAtomic)?;
         if !address.is_multiple_of(8) {
             return Err(Denied::Alignment);
@@ -237,11 +237,10 @@ impl Mkeys {
         Ok(before)
     }
 
-    /// Whether somebody may do something to `len` bytes of a segment, all of which have memory behind them as far as keys
-    /// tell.
+    /// Checks whether a user may access `len` bytes of a segment, and whether keys provide memory for all of them.
     ///
     /// # Errors
-    /// [`Denied`] when not.
+    /// [`Denied`] if not.
     pub(crate) fn check(
         &self,
         reach: Reach,
@@ -252,7 +251,7 @@ impl Mkeys {
         self.translate(reach, segment, len, access, DEPTH).map(|_| ())
     }
 
-    /// The key that somebody names, if it is there for them.
+    /// The key that a user names, if it exists for this user.
     fn named(&self, reach: Reach, key: u32) -> Result<&Mkey, Denied> {
         let found = self.keys.get(&(key >> 8)).ok_or(Denied::NoKey)?;
         let context = &found.context[..];
@@ -268,7 +267,7 @@ impl Mkeys {
         Ok(found)
     }
 
-    /// The pieces of memory behind `len` bytes of a segment.
+    /// The ranges of memory for `len` bytes of a segment.
     fn translate(
         &self,
         reach: Reach,
@@ -320,13 +319,13 @@ impl Mkeys {
     }
 }
 
-/// Whether a key is every queue pair's, or this one's.
+/// Whether a key belongs to every queue pair, or to this one.
 fn fits(context: &[u8], reach: Reach) -> bool {
     let qpn = context.num(mkc::qpn);
     qpn == Reach::ANY || qpn == reach.qpn
 }
 
-/// The first address of a key lies in its first page where it lies in a page of its own.
+/// The first address of a key is at its offset in the first page.
 fn in_pages(key: &Mkey, start: u64, offset: u64, len: u64) -> Result<Vec<(u64, u64)>, Denied> {
     let shift = key.context.num(mkc::log_page_size);
     if !PAGES.contains(&shift) {
@@ -340,7 +339,7 @@ fn in_pages(key: &Mkey, start: u64, offset: u64, len: u64) -> Result<Vec<(u64, u
     while left > 0 {
         let page =
             usize::try_from(at >> shift).ok().and_then(|index| pages.get(index)).ok_or(Denied::Range)?;
-        // The lowest bits say that the page is there, where they are used; an entry of zero is no page in any case.
+        // The lowest bits say whether the page is present, if they are used; an entry of zero is never a page.
         let page =
             Some(u64::from_be_bytes(*page) & !0xfff).filter(|page| *page != 0).ok_or(Denied::Memory)?;
         let inside = at & (size - 1);

@@ -1,4 +1,4 @@
-//! Keys made by commands and changed by requests, in a guest with two pages.
+//! Keys that commands create and requests change, in a guest with two pages.
 
 use super::*;
 use crate::bits::BitsMut;
@@ -37,8 +37,8 @@ fn pages() -> Vec<u8> {
     [0x9000_u64.to_be_bytes(), 0x1003_u64.to_be_bytes()].concat()
 }
 
-/// Keys 0x10 to 0x12: two pages that are apart, with an address of the process; the same read-only; a key of keys. 0x14
-/// is all memory, 0x20 a window of the second type that is free, 0x21 a region without pages that is.
+/// Keys 0x10 to 0x12: two separate pages with an address of the process; the same read-only; a key of keys. 0x14 is all memory, 0x20 a
+/// free window of the second type, 0x21 a free region without pages.
 fn keys() -> Mkeys {
     let mut keys = Mkeys::default();
     let region = [(mkc::access_mode_1_0, 1), (mkc::start_addr, START), (mkc::len, 0x1000), (mkc::lr, 1)];
@@ -123,7 +123,7 @@ fn what_is_not_allowed_is_denied() {
     let memory = guest();
     let segment = Segment { len: 4, key: 0x1155, address: START };
     assert_eq!(keys.write(&memory, USER, segment, &[0; 4], Access::LocalWrite), Err(Denied::Access));
-    // Nothing is read or written of nothing, whatever the key.
+    // An access of zero bytes does nothing, whatever the key is.
     assert_eq!(read(&keys, 0xdead, 1, 0), Ok(Vec::new()));
 }
 
@@ -152,13 +152,13 @@ fn atomics_are_of_eight_bytes_in_the_hosts_order() {
     assert_eq!(run(at, Atomic::Swap { compare: 6, swap: 1 << 63 }), (Ok(6), 1 << 63));
     assert_eq!(run(at + 4, Atomic::Add(1)), (Err(Denied::Alignment), 1 << 63));
     assert_eq!(run(START + 0x1000, Atomic::Add(1)), (Err(Denied::Range), 1 << 63));
-    // The key is looked at before the place.
+    // The key is checked before the address.
     for address in [at, at + 4] {
         assert_eq!(keys.atomic(&memory, USER, address, 0x1155, Atomic::Add(1)), Err(Denied::Access));
     }
 }
 
-/// A work request behind its control segment.
+/// A work request after its control segment.
 fn request(flags: u8, octwords: u16, mask: u64, fields: Fields<'_>, behind: &[u8]) -> Vec<u8> {
     let mut control = vec![0; 48];
     control[0] = flags;
@@ -190,13 +190,13 @@ fn a_window_is_bound_used_and_taken_away() {
     assert_eq!(may(&keys, USER, 0x2056, 0x100, Access::RemoteAtomic), Err(Denied::Access));
     let other = Reach { qpn: QPN + 1, ..USER };
     assert_eq!(may(&keys, other, 0x2056, 0x100, Access::RemoteRead), Err(Denied::QueuePair));
-    // Bound already, and only its queue pair may give it back.
+    // It is already bound, and only its queue pair may release it.
     assert_eq!(keys.modify(&memory, USER, 0x2056, &bind(0x57, &rights)), Err(Denied::Free));
     let free = request(0x98, 0, 0x2000_6000, &[(mkc::free, 1), (mkc::qpn, 0xff_ffff)], &[]);
     assert_eq!(keys.modify(&memory, other, 0x2056, &free), Err(Denied::QueuePair));
     assert_eq!(keys.modify(&memory, USER, 0x2056, &free), Ok(()));
     assert_eq!(window(&keys, 0x2056), Err(Denied::NoKey));
-    // Bound anew, and taken away from far.
+    // Bound again, and invalidated by the peer.
     assert_eq!(keys.modify(&memory, USER, 0x2057, &bind(0x57, &rights)), Ok(()));
     assert_eq!(keys.invalidate(other, 0x2057), Err(Denied::QueuePair));
     assert_eq!(keys.invalidate(USER, 0x2056), Err(Denied::NoKey));
@@ -235,7 +235,7 @@ fn a_region_is_registered_by_a_list_in_memory() {
     assert_eq!(read(&keys, 0x2160, START + 0x7fc, 8), Ok(vec![5, 6, 7, 8, 9, 10, 11, 12]));
     assert_eq!(may(&keys, USER, 0x2160, START, Access::LocalWrite), Err(Denied::Access));
     assert_eq!(keys.modify(&memory, DRIVER, 0x2160, &registration), Err(Denied::Free));
-    // The key has room for four entries of 16 bytes, and the list would be behind them.
+    // The key has room for four entries of 16 bytes, and the list would exceed it.
     let mut more = request(0x50, 4, 0, &[], &piece(64, keys.reserved(), 0x9100));
     more[6..8].copy_from_slice(&4_u16.to_be_bytes());
     assert_eq!(keys.modify(&memory, DRIVER, 0x2160, &more), Err(Denied::Range));
@@ -245,7 +245,7 @@ fn a_region_is_registered_by_a_list_in_memory() {
     assert_eq!(keys.modify(&memory, DRIVER, 0x2160, &more), Ok(()));
     assert_eq!(read(&keys, 0x2160, START, 4), Ok(vec![1, 2, 3, 4]));
     assert_eq!(keys.keys[&0x21].list[..32], [pages(), pages()].concat());
-    // Given back: free, and of the driver's domain.
+    // Released: free, and in the driver's domain.
     let free = request(0x80, 0, 0x2000_0080, &[(mkc::free, 1), (mkc::mkey_7_0, 0x60)], &[]);
     assert_eq!(keys.modify(&memory, DRIVER, 0x2160, &free), Ok(()));
     assert_eq!(read(&keys, 0x2160, START, 4), Err(Denied::NoKey));

@@ -1,4 +1,4 @@
-//! Checksums: what a completion says of those of a received packet, and those a sender leaves to the device.
+//! Checksums: those of a received packet as its completion reports them, and those that a sender leaves to the device.
 
 use super::headers::{Address, Headers, Network};
 
@@ -26,7 +26,7 @@ fn end(bytes: &[u8], network: &Network) -> usize {
     (network.offset + len).min(bytes.len())
 }
 
-/// The sum over a TCP or UDP packet with its pseudo header, and where its checksum is.
+/// The sum over a TCP or UDP packet with its pseudo header, and the place of its checksum.
 fn transport_sum(bytes: &[u8], headers: &Headers) -> Option<(u32, usize)> {
     let network = headers.outer.network.as_ref()?;
     let transport = headers.outer.transport.filter(|_| !network.is_fragment)?;
@@ -36,7 +36,7 @@ fn transport_sum(bytes: &[u8], headers: &Headers) -> Option<(u32, usize)> {
     Some((sum(payload, pseudo), network.payload + if transport.is_tcp { 16 } else { 6 }))
 }
 
-/// Kinds of headers and right checksums, as bytes 28 and 29 of a completion have them.
+/// Kinds of headers and valid checksums, as in bytes 28 and 29 of a completion.
 pub(crate) fn header_flags(bytes: &[u8], headers: &Headers) -> [u8; 2] {
     let mut flags = [0x01, 0]; // Ethernet is all right
     let Some(network) = &headers.outer.network else { return flags };
@@ -57,7 +57,7 @@ pub(crate) fn header_flags(bytes: &[u8], headers: &Headers) -> [u8; 2] {
     flags
 }
 
-/// The sum over the IP packet, as bytes 20 and 21 of a completion have it; zero where there is none.
+/// The sum over the IP packet, as in bytes 20 and 21 of a completion; zero if there is none.
 pub(crate) fn received_sum(bytes: &[u8], headers: &Headers) -> [u8; 2] {
     let packet =
         headers.outer.network.as_ref().and_then(|network| bytes.get(network.offset..end(bytes, network)));
@@ -80,14 +80,14 @@ pub(crate) fn complete(bytes: &mut [u8], headers: &Headers, l3: bool, l4: bool) 
     {
         bytes[at..at + 2].fill(0);
         let checksum = transport_sum(bytes, headers).map_or(0, |(sum, _)| !fold(sum));
-        // UDP has a zero for no checksum, and says zero by all ones.
+        // In UDP a zero means no checksum, and a checksum of zero is written as all ones.
         let is_udp = headers.outer.transport.is_some_and(|transport| !transport.is_tcp);
         let checksum = if checksum == 0 && is_udp { 0xffff } else { checksum };
         bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 }
 
-/// The checksum of a header of IPv4 in which that is zero; zero of one in which it is right.
+/// The checksum of an IPv4 header in which it is zero; zero for a header with a valid checksum.
 pub(crate) fn header_checksum(header: &[u8]) -> u16 {
     !fold(sum(header, 0))
 }

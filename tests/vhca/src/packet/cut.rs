@@ -1,13 +1,13 @@
-//! Large sends: one request that becomes many frames.
+//! Large sends: one request that is segmented into several frames.
 
 use super::headers::{Address, Headers};
 
-/// How a large send is cut.
+/// How a large send is segmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Large {
-    /// Bytes at its begin that each frame begins with.
+    /// Number of bytes at its beginning with which each frame begins.
     pub(crate) header: usize,
-    /// Bytes of payload in each frame but the last.
+    /// Bytes of payload in each frame except the last.
     pub(crate) mss: usize,
 }
 
@@ -16,8 +16,8 @@ const LAST_ONLY: u8 = 0x09;
 /// And for the first: CWR.
 const FIRST_ONLY: u8 = 0x80;
 
-/// The frames of a large send, with their own lengths, identifications, sequence numbers and flags. What has no
-/// such header is only cut.
+/// The frames of a large send, with their own lengths, identifications, sequence numbers and flags. Data without such headers is only
+/// split.
 pub(crate) fn cut(bytes: &[u8], large: Large, vxlan_ports: &[u16]) -> Vec<Vec<u8>> {
     let (header, payload) = bytes.split_at(large.header.min(bytes.len()));
     let headers = Headers::parse(header, vxlan_ports);
@@ -60,7 +60,7 @@ mod tests {
     use super::super::tests::{MACS, UDP4, packet};
     use super::*;
 
-    /// Cut into pieces of four bytes behind its 54 or 74 bytes of header.
+    /// Split into pieces of four bytes after its 54 or 74 bytes of header.
     fn frames(header: &str, payload: &[u8]) -> Vec<Vec<u8>> {
         let header = packet(&(MACS.to_owned() + header));
         let large = Large { header: header.len(), mss: 4 };

@@ -1,6 +1,6 @@
-//! What headers a packet has.
+//! The headers of a packet.
 
-/// The port VXLAN has when nothing else is said.
+/// The default port of VXLAN.
 pub(crate) const VXLAN_PORT: u16 = 4789;
 const MPLS_PORT: u16 = 6635;
 
@@ -44,7 +44,7 @@ pub(crate) struct Vlan {
 /// An IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// Where it begins, and where what it carries does.
+    /// The beginning of the header, and of its payload.
     pub(crate) offset: usize,
     pub(crate) payload: usize,
     pub(crate) source: Address,
@@ -69,10 +69,10 @@ pub(crate) struct Transport {
     pub(crate) tcp_flags: u16,
 }
 
-/// The headers of a packet, or of a packet in it.
+/// The headers of a packet, or of a packet inside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layer {
-    /// Destination and source; none in a tunnel that carries bare IP.
+    /// Destination and source; none in a tunnel that contains plain IP.
     pub(crate) addresses: Option<[[u8; 6]; 2]>,
     pub(crate) vlans: Vec<Vlan>,
     pub(crate) ethertype: u16,
@@ -109,7 +109,7 @@ fn half(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 impl Headers {
-    /// Reads as many headers as there are; whatever is cut off is not there.
+    /// Parses as many headers as there are. A truncated header counts as absent.
     pub(crate) fn parse(bytes: &[u8], vxlan_ports: &[u16]) -> Self {
         let outer = Layer::ethernet(bytes, 0);
         let mut headers = Self { outer, ..Self::default() };
@@ -117,7 +117,7 @@ impl Headers {
         headers
     }
 
-    /// Reads on behind the outer headers. None when there is no tunnel, or it is cut off.
+    /// Parses the headers after the outer ones. `None` if there is no tunnel, or if it is truncated.
     fn tunnel(&mut self, bytes: &[u8], vxlan_ports: &[u16]) -> Option<()> {
         let network = self.outer.network?;
         let at = network.payload;
@@ -198,7 +198,7 @@ impl Layer {
         layer
     }
 
-    /// What follows a stack of MPLS labels: IP of the version that its first bits say.
+    /// The layer after a stack of MPLS labels: IP of the version in its first bits.
     fn behind_labels(bytes: &[u8], mut at: usize) -> Option<Self> {
         while bytes.get(at + 2)? & 1 == 0 {
             at += 4;
@@ -263,7 +263,7 @@ fn ipv6(bytes: &[u8], at: usize) -> Option<Network> {
         is_fragment: false,
         is_later_fragment: false,
     };
-    // Hop-by-hop, routing and destination options, and fragments: what they carry counts.
+    // Hop-by-hop, routing and destination options, and fragments: the header after them counts.
     while let 0 | 43 | 44 | 60 = network.protocol {
         let Some([next, len, a, b]) = array(bytes, network.payload) else { break };
         let mut size = (usize::from(len) + 1) * 8;

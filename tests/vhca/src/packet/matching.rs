@@ -1,4 +1,4 @@
-//! What flows can match in a packet, in the layout they match it in.
+//! The fields that flows can match in a packet, in the layout of match values.
 
 use super::headers::{Address, Headers, Layer, Transport};
 use crate::bits::{BitsMut, Field};
@@ -7,10 +7,10 @@ use crate::ifc::steering::{
     fte_match_set_misc2 as misc2,
 };
 
-/// Bytes of what flows match.
+/// Size of a match value in bytes.
 pub(crate) const MATCH_SIZE: usize = 512;
 
-/// A packet's values of all fields. `sqn` is the queue that sent it; 0 when it came from the wire.
+/// A packet's values of all fields. `sqn` is the queue that sent it; 0 if it arrived from the wire.
 pub(crate) fn match_value(headers: &Headers, sqn: u32) -> [u8; MATCH_SIZE] {
     let mut value = [0; MATCH_SIZE];
     fill_layer(&mut value, param::outer_headers, &headers.outer);

@@ -1,4 +1,4 @@
-//! Packets: their headers, what flows match in them, their checksums.
+//! Packets: their headers, match values and checksums.
 
 mod checksum;
 mod cut;

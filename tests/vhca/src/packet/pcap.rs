@@ -1,11 +1,11 @@
-//! Capture files of the classic format, of either byte order.
+//! Capture files of the classic format, in either byte order.
 
 use pcap_parser::{Linktype, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 
-/// The packets of a capture file. What is cut off at its end is left out.
+/// The packets of a capture file. A truncated packet at its end is left out.
 ///
 /// # Errors
-/// A text, for a file of another format or of another link than Ethernet.
+/// A text, for a file of another format or of another link type than Ethernet.
 pub(crate) fn packets(file: &[u8]) -> Result<Vec<&[u8]>, String> {
     let header = parse_pcap_header(file).ok().filter(|(_, header)| !header.is_modified_format());
     let (mut rest, header) = header.ok_or("not a capture file of the classic format")?;

@@ -1,4 +1,4 @@
-//! The parser and the checksums, on packets written out.
+//! The parser and the checksums, with packets in hexadecimal.
 
 use super::*;
 use crate::bits::{Bits, Field};
@@ -155,7 +155,7 @@ fn checksums_are_filled_in_and_then_right() {
 
 #[test]
 fn the_sum_over_a_packet_leaves_out_ethernet_and_the_pseudo_header() {
-    // What a kernel has sent: together with the pseudo header it comes to ones.
+    // A packet that a kernel has sent: together with the pseudo header the sum is all ones.
     let mut bytes = packet(
         "525400cafe01 525400123456 0800 4500003c 00004000 400626ba 0a000002 0a000001 \
          4853a6da 9f7e26e3 28c7a1b6 a012fe88 16100000 020405b4 0402080a 16750d5f 7769040a 01030307",

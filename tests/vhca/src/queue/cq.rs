@@ -7,7 +7,7 @@ use crate::ifc::command::{create_cq_in, modify_cq_in};
 use crate::ifc::context::cqc;
 use vpci::{Fault, Memory};
 
-/// What a completion says, by the numbers of `MLX5_CQE_*` in the kernel's `include/linux/mlx5/cq.h`.
+/// The kinds of completions, by the numbers of `MLX5_CQE_*` in the kernel's `include/linux/mlx5/cq.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Requester = 0,
@@ -15,13 +15,13 @@ pub(crate) enum Opcode {
     Responder = 2,
     ResponderImmediate = 3,
     ResponderInvalidate = 4,
-    /// The queue goes on in another ring.
+    /// The queue continues in another ring.
     Resized = 5,
     RequesterError = 13,
     ResponderError = 14,
 }
 
-/// What went wrong, by the numbers of `MLX5_CQE_SYNDROME_*` there.
+/// The kinds of errors, by the numbers of `MLX5_CQE_SYNDROME_*` there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syndrome {
     Length = 0x01,
@@ -37,7 +37,7 @@ pub(crate) enum Syndrome {
     RnrRetryExceeded = 0x16,
 }
 
-/// A completion, of which the queue fills in who owns it.
+/// A completion, of which the queue fills in the owner bit.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletionEntry {
     pub(crate) bytes: [u8; 64],
@@ -57,7 +57,7 @@ impl CompletionEntry {
         Self { bytes, front: None, opcode, is_solicited: false }
     }
 
-    /// Puts up to 64 bytes of data into the entry; above 32 it has 128 bytes.
+    /// Puts up to 64 bytes of data into the entry; with more than 32, the entry has 128 bytes.
     pub(crate) fn put_inline(&mut self, data: &[u8]) {
         let len = data.len().min(64);
         if len > 32 {
@@ -71,7 +71,7 @@ impl CompletionEntry {
         }
     }
 
-    /// Says that the sender has asked for an event.
+    /// Marks that the sender has requested an event.
     pub(crate) fn solicited(self) -> Self {
         Self { is_solicited: true, ..self }
     }
@@ -89,7 +89,7 @@ impl CompletionEntry {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
-    /// Says when; in a completion that fails, something else stands there.
+    /// Sets the time. A failed completion has another field at this place.
     pub(crate) fn at(mut self, time: u64) -> Self {
         if !self.is_error() {
             self.bytes[48..56].copy_from_slice(&time.to_be_bytes());
@@ -102,13 +102,13 @@ impl CompletionEntry {
     }
 }
 
-/// What follows from a completion.
+/// The effect of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     Silently,
-    /// The queue was armed: an event is due.
+    /// The queue was armed: an event must be made.
     Event,
-    /// The queue was full, and is of no use any more.
+    /// The queue was full and cannot be used any more.
     Overrun,
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum Posted {
 enum Armed {
     Not,
     Any,
-    /// For errors, and for what the sender has marked.
+    /// For errors, and for completions that the sender has marked.
     Solicited,
 }
 
@@ -132,9 +132,10 @@ pub(crate) struct Cq {
     ignores_overrun: bool,
     overrun: bool,
     producer: u32,
-    /// Where the last completion is that the sender has asked an event for, or an error, for an armed queue that waits for one.
+    /// The position of the last completion for which the sender requested an event, or of the last error, for an armed queue that waits
+    /// for one.
     last_solicited: Option<u32>,
-    /// Completions before this one were there when the last event was made (`last_notified_index` of its context).
+    /// The completions before this one existed when the last event was made (`last_notified_index` of its context).
     notified: u32,
     armed: Armed,
 }
@@ -149,10 +150,10 @@ fn ring(context: &[u8], list: &[u8], entry: u64) -> Result<Pages, Status> {
 }
 
 impl Cq {
-    /// A queue as CREATE_CQ describes it.
+    /// The queue that CREATE_CQ describes.
     ///
     /// # Errors
-    /// `BadParameter` for what the device does not have, and as [`Pages::new`].
+    /// `BadParameter` for what the device does not support, and the errors of [`Pages::new`].
     pub(crate) fn new(input: &[u8]) -> Result<Self, Status> {
         let context = input.part(create_cq_in::cq_context);
         let log_size = context.num(cqc::log_cq_size);
@@ -186,10 +187,10 @@ impl Cq {
         self.entry
     }
 
-    /// Writes a completion. Of a 128-byte entry it is the second half. Its last bit turns with each round.
+    /// Writes a completion. In a 128-byte entry it is the second half. Its last bit changes with each round.
     ///
     /// # Errors
-    /// When the queue is not in the guest's memory.
+    /// If the queue is not in the guest's memory.
     pub(crate) fn post(&mut self, memory: &Memory, mut completion: CompletionEntry) -> Result<Posted, Fault> {
         let size = 1 << self.log_size;
         let consumer = memory.word(self.doorbell)?;
@@ -214,11 +215,11 @@ impl Cq {
         Ok(if due { self.fire() } else { Posted::Silently })
     }
 
-    /// Goes on in the ring that MODIFY_CQ describes, behind an entry in the old one that says so.
+    /// Continues in the ring that MODIFY_CQ describes, after a special entry in the old ring.
     ///
     /// # Errors
-    /// `BadSize` when what waits, with that entry, does not fit into either ring, `BadParameter` for entries of another size,
-    /// and as [`new`](Self::new).
+    /// `BadSize` if the remaining completions, with that entry, do not fit into either ring, `BadParameter` for entries of another size,
+    /// and the errors of [`new`](Self::new).
     pub(crate) fn resize(&mut self, memory: &Memory, input: &[u8]) -> Result<(), Status> {
         let wanted = input.part(modify_cq_in::cq_context);
         if wanted.num(cqc::cqe_sz) != self.context.num(cqc::cqe_sz) {
@@ -248,8 +249,8 @@ impl Cq {
         Posted::Event
     }
 
-    /// Asks for an event: at the next completion after those that `doorbell` says were seen, and those that there was an event
-    /// for. It may be there already.
+    /// Requests an event at the next completion after those that `doorbell` names as seen, and those that had an event. It may already
+    /// exist.
     pub(crate) fn arm(&mut self, doorbell: u32) -> Posted {
         let unseen = |seen: u32| self.producer.wrapping_sub(seen) & 0xff_ffff;
         let (polled, notified) = (doorbell & 0xff_ffff, self.notified);

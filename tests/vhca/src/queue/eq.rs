@@ -14,10 +14,10 @@ const ENTRY: usize = 64;
 pub(crate) mod event {
     pub(crate) const COMPLETION: u8 = 0x00;
     pub(crate) const CQ_ERROR: u8 = 0x04;
-    /// The other side has asked for what is not allowed, or for what makes no sense.
+    /// The peer has requested an operation that is not allowed or is malformed.
     pub(crate) const QP_REQUEST_ERROR: u8 = 0x10;
     pub(crate) const QP_ACCESS_ERROR: u8 = 0x11;
-    /// A queue pair in error takes nothing more from its shared queue.
+    /// A queue pair in the error state takes no more requests from its shared queue.
     pub(crate) const LAST_REQUEST: u8 = 0x13;
     pub(crate) const SHARED_LIMIT: u8 = 0x14;
     pub(crate) const PORT_CHANGE: u8 = 0x09;
@@ -31,16 +31,16 @@ pub(crate) struct Eq {
     pages: Pages,
     log_size: u32,
     pub(crate) vector: u32,
-    /// One bit for each kind of event it gets.
+    /// One bit for each kind of event that it gets.
     events: Vec<u8>,
     producer: u32,
 }
 
 impl Eq {
-    /// A queue as CREATE_EQ describes it.
+    /// The queue that CREATE_EQ describes.
     ///
     /// # Errors
-    /// `BadParameter` for a queue that is too large, and as [`Pages::new`].
+    /// `BadParameter` for a queue that is too large, and the errors of [`Pages::new`].
     pub(crate) fn new(input: &[u8]) -> Result<Self, Status> {
         let context = input.part(create_eq_in::eq_context_entry);
         let log_size = context.num(eqc::log_eq_size);
@@ -65,10 +65,10 @@ impl Eq {
         u64::from_be_bytes(word) >> (kind % 64) & 1 == 1
     }
 
-    /// Writes an event with 28 bytes of data. Its last bit turns with each round through the queue.
+    /// Writes an event with 28 bytes of data. Its last bit changes with each round through the queue.
     ///
     /// # Errors
-    /// When the queue is not in the guest's memory.
+    /// If the queue is not in the guest's memory.
     pub(crate) fn post(&mut self, memory: &Memory, kind: u8, subkind: u8, data: &[u8]) -> Result<(), Fault> {
         let mut entry = [0; ENTRY];
         entry[1] = kind;

@@ -22,7 +22,7 @@ pub(crate) mod state {
     pub(crate) const READY: u32 = 1;
     pub(crate) const ERROR: u32 = 3;
 
-    /// Whether a queue may go from one state to the other.
+    /// Whether a queue may change from one state to the other.
     pub(crate) fn may_change(from: u32, to: u32) -> bool {
         matches!((from, to), (_, RESET) | (RESET | READY, READY) | (READY | ERROR | RESET, ERROR))
     }

@@ -3,7 +3,7 @@
 use crate::command::Status;
 use vpci::{Fault, Memory};
 
-/// A buffer that begins somewhere in the first of its pages.
+/// A buffer that begins at any place in the first of its pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pages: Vec<u64>,
@@ -13,11 +13,11 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A buffer of `len` bytes: `list` has the big-endian addresses of its pages of `2^(12 + log_page)` bytes, and
-    /// `offset` says in 64ths of a page where it begins.
+    /// A buffer of `len` bytes. `list` contains the big-endian addresses of its pages of `2^(12 + log_page)` bytes, and `offset` its
+    /// beginning in 64ths of a page.
     ///
     /// # Errors
-    /// `BadInputLength` when the list is too short, `BadParameter` for pages that are too large.
+    /// `BadInputLength` if the list is too short, `BadParameter` for pages that are too large.
     pub(crate) fn new(list: &[u8], log_page: u32, offset: u32, len: u64) -> Result<Self, Status> {
         let shift = log_page + 12;
         if shift > 31 {
@@ -47,10 +47,10 @@ impl Pages {
         Ok((page + inside, (1 << self.shift) - inside))
     }
 
-    /// Reads from the buffer, and goes on at its start behind its end.
+    /// Reads from the buffer, continuing at its start after its end.
     ///
     /// # Errors
-    /// [`Fault`] where the guest has no memory.
+    /// [`Fault`] if the guest has no memory there.
     pub(crate) fn read(&self, memory: &Memory, offset: u64, mut bytes: &mut [u8]) -> Result<(), Fault> {
         let mut offset = if self.len == 0 { 0 } else { offset % self.len };
         while !bytes.is_empty() {
@@ -64,7 +64,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Writes an entry that lies in one page, its last word last.
+    /// Writes an entry that is inside one page, with its last word last.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_buffer_may_begin_inside_a_page_and_wraps_at_its_end() {
         let memory = Memory::zeroed(&[(0x1000, 4096), (0x8000, 4096)]);
-        // 63 of 64 parts of the first page are somebody else's.
+        // 63 of 64 parts of the first page belong to other data.
         let pages = Pages::new(&list(&[0x8000, 0x1000]), 0, 63, 128).unwrap();
         memory.write(0x8fc0, &[1; 64]).unwrap();
         memory.write(0x1000, &[2; 64]).unwrap();

@@ -1,4 +1,4 @@
-//! Receive queues, and pools of receive requests that several of them share.
+//! Receive queues, and pools of receive requests that several queues share.
 
 use super::{CompletionEntry, Opcode, Segment, Syndrome, WorkRing, state};
 use crate::bits::{Bits, BitsMut};
@@ -7,24 +7,24 @@ use crate::ifc::context::{rqc, wq};
 use crate::mkey::{Access, Mkeys, Reach};
 use vpci::{Fault, Memory};
 
-/// Receive requests in a ring: of one queue, or of a pool.
+/// Receive requests in a ring: those of one queue, or of a pool.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     pub(crate) work: WorkRing,
     consumer: u16,
     /// The index of the next request, in a linked ring.
     next: u16,
-    /// Below so many requests an event is due; zero for none.
+    /// If there are fewer requests, an event is made; zero for none.
     pub(crate) limit: u16,
     pub(crate) xrc: Option<Xrc>,
 }
 
-/// What a shared queue of XRC has of its own.
+/// The additional fields of a shared queue of XRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Xrc {
-    /// The domain, whose queue pairs alone reach it.
+    /// The domain: only its queue pairs can use the queue.
     pub(crate) domain: u32,
-    /// Where it completes, and by which number.
+    /// The completion queue, and the number in completions.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
 }
@@ -34,12 +34,12 @@ impl ReceiveRing {
         Self { work, consumer: 0, next: 0, limit: 0, xrc: None }
     }
 
-    /// Starts from the beginning.
+    /// Returns to the beginning of the ring.
     pub(crate) fn reset(&mut self) {
         (self.consumer, self.next) = (0, 0);
     }
 
-    /// Whether there are fewer requests than the limit. It is said once.
+    /// Whether there are fewer requests than the limit. This is reported once.
     pub(crate) fn limit_is_reached(&mut self, memory: &Memory) -> bool {
         let left = memory
             .word(self.work.doorbell)
@@ -51,10 +51,10 @@ impl ReceiveRing {
         is_reached
     }
 
-    /// The next request: its counter, and where to put the packet.
+    /// The next request: its counter, and the memory for the packet.
     ///
     /// # Errors
-    /// When the ring or its doorbell is not in the guest's memory.
+    /// If the ring or its doorbell is not in the guest's memory.
     pub(crate) fn take(&mut self, memory: &Memory) -> Result<Option<(u16, Vec<Segment>)>, Fault> {
         if memory.word(self.work.doorbell)? as u16 == self.consumer {
             return Ok(None);
@@ -73,15 +73,15 @@ impl ReceiveRing {
     }
 }
 
-/// A packet on its way to the host, with what the completion says about it.
+/// A packet for the host, and the fields of its completion.
 #[derive(Clone, Debug)]
 pub(crate) struct Receive<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) tag: u32,
     pub(crate) hash: u32,
-    /// Headers and checksums, as the bytes 28 and 29 of a completion have them.
+    /// Headers and checksums, as in bytes 28 and 29 of a completion.
     pub(crate) headers: [u8; 2],
-    /// The sum over the IP packet, as bytes 20 and 21 have it.
+    /// The sum over the IP packet, as in bytes 20 and 21.
     pub(crate) sum: [u8; 2],
 }
 
@@ -90,16 +90,16 @@ pub(crate) struct Receive<'a> {
 pub(crate) struct Rq {
     pub(crate) context: Vec<u8>,
     pub(crate) cqn: u32,
-    /// The pool it takes requests from, if it has no ring of its own.
+    /// The pool from which it takes requests, if it has no ring of its own.
     pub(crate) pool: Option<u32>,
     pub(crate) ring: Option<ReceiveRing>,
 }
 
 impl Rq {
-    /// A queue as CREATE_RQ describes it.
+    /// The queue that CREATE_RQ describes.
     ///
     /// # Errors
-    /// As [`WorkRing::new`].
+    /// The errors of [`WorkRing::new`].
     pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
         let (ring, pool) = match context.num(rqc::mem_rq_type) {
             0 => (Some(ReceiveRing::new(WorkRing::new(context.rest(rqc::wq))?)), None),
@@ -115,7 +115,7 @@ impl Rq {
         self.context.num(rqc::state)
     }
 
-    /// The set of counters that it counts in; 0 for none.
+    /// The set of counters in which it counts; 0 for none.
     pub(crate) fn counter_set(&self) -> u32 {
         self.context.num(rqc::counter_set_id)
     }
@@ -129,7 +129,7 @@ impl Rq {
         CompletionEntry::new(opcode, self.context.num(rqc::user_index), counter)
     }
 
-    /// Puts a packet into a request's memory, and says what to complete it with.
+    /// Writes a packet to a request's memory, and returns its completion.
     pub(crate) fn fill(
         &self,
         memory: &Memory,
@@ -160,12 +160,12 @@ impl Rq {
         entry
     }
 
-    /// A request that ends because the queue does.
+    /// A request that is flushed because the queue is.
     pub(crate) fn flushed(&self, counter: u16) -> CompletionEntry {
         self.entry(Opcode::ResponderError, counter).error(Syndrome::Flushed)
     }
 
-    /// Changes the state; a queue that goes back to the start takes its ring from the start.
+    /// Changes the state. A queue that is reset returns to the beginning of its ring.
     pub(crate) fn set_state(&mut self, state: u32) {
         self.context.set(rqc::state, state);
         if let Some(ring) = self.ring.as_mut().filter(|_| state == state::RESET) {
@@ -190,7 +190,7 @@ fn stripped(bytes: &[u8]) -> Option<([u8; 2], Vec<u8>)> {
     Some(([*a, *b], [addresses, rest].concat()))
 }
 
-/// Writes bytes to the pieces of memory of a request.
+/// Writes bytes to the memory of a request.
 fn scatter(
     memory: &Memory,
     mkeys: &Mkeys,

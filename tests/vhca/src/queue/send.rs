@@ -12,7 +12,7 @@ const OPCODE_NOP: u8 = 0x00;
 const OPCODE_SEND: u8 = 0x0a;
 const OPCODE_LARGE_SEND: u8 = 0x0e;
 
-/// Longest packet the device sends.
+/// The longest packet that the device sends.
 const LONGEST: usize = 9978 + 22;
 
 /// A send queue.
@@ -24,11 +24,11 @@ pub(crate) struct Sq {
     consumer: u16,
 }
 
-/// A packet to send, with what the device is asked to do to it.
+/// A packet to send, and the offloads for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Send {
     pub(crate) bytes: Vec<u8>,
-    /// How it is cut, if it is many frames.
+    /// How it is segmented, if it becomes several frames.
     pub(crate) large: Option<Large>,
     pub(crate) l3_checksum: bool,
     pub(crate) l4_checksum: bool,
@@ -44,10 +44,10 @@ pub(crate) struct Work {
 }
 
 impl Sq {
-    /// A queue as CREATE_SQ describes it.
+    /// The queue that CREATE_SQ describes.
     ///
     /// # Errors
-    /// As [`WorkRing::new`].
+    /// The errors of [`WorkRing::new`].
     pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
         let ring = WorkRing::new(context.rest(sqc::wq))?;
         if ring.stride() != 64 {
@@ -69,18 +69,17 @@ impl Sq {
         }
     }
 
-    /// Takes the next work request, if the doorbell says that there is one. A large send has `most_large` bytes of
-    /// payload at most.
+    /// Takes the next work request, if the doorbell announces one. A large send has at most `most_large` bytes of payload.
     ///
     /// # Errors
-    /// When the ring or its doorbell is not in the guest's memory.
+    /// If the ring or its doorbell is not in the guest's memory.
     pub(crate) fn take(
         &mut self,
         memory: &Memory,
         mkeys: &Mkeys,
         most_large: usize,
     ) -> Result<Option<Work>, Fault> {
-        // The second word of the doorbell record is the sender's.
+        // The second word of the doorbell record belongs to the sender.
         let producer = memory.word(self.ring.doorbell.wrapping_add(4))? as u16;
         let counter = self.consumer;
         let left = producer.wrapping_sub(counter);
@@ -93,7 +92,7 @@ impl Sq {
         let mut bytes = vec![0; sixteenths * 16];
         self.ring.read(memory, counter, &mut bytes)?;
         let blocks = sixteenths.div_ceil(4).max(1) as u16;
-        // A request that ends behind what was rung for takes the queue no further than that.
+        // If a request extends beyond what the doorbell announced, the queue stops there.
         self.consumer = counter.wrapping_add(blocks.min(left));
         let opcode = control[3];
         let result = match opcode {
@@ -108,12 +107,12 @@ impl Sq {
             }
             _ => Err(Syndrome::Operation),
         };
-        // Two bits: 2 and 3 ask for a completion always, 0 and 1 only when something is wrong.
+        // Two bits: with 2 and 3 there is always a completion, with 0 and 1 only after an error.
         let wants_completion = control[11] & 0x08 != 0 || result.is_err();
         Ok(Some(Work { result, counter, opcode, wants_completion }))
     }
 
-    /// The completion of a work request, if there is to be one.
+    /// The completion of a work request, if it has one.
     pub(crate) fn completion(&self, number: u32, work: &Work) -> Option<CompletionEntry> {
         let user_index = self.context.num(sqc::user_index);
         let mut entry = match work.result {
@@ -134,8 +133,8 @@ impl Sq {
     }
 }
 
-/// The packet of a work request, behind its control segment: an Ethernet segment, with the first headers or a VLAN tag
-/// in it, and pieces of memory. `most_large` is given for a large send.
+/// The packet of a work request, after its control segment: an Ethernet segment, with the first headers or a VLAN tag in it, and memory.
+/// `most_large` is given for a large send.
 fn gather(
     memory: &Memory,
     mkeys: &Mkeys,
@@ -150,7 +149,7 @@ fn gather(
     if word & 0x8000 != 0 {
         vlan = Some([ethernet[14], ethernet[15]]);
     } else if word > 0 {
-        // Two of the bytes are in the segment, the others in as many more segments as they need.
+        // Two of the bytes are in the segment, the others in as many further units as they need.
         let len = usize::from(word);
         let behind = len.saturating_sub(2);
         let header = rest.get(..behind).ok_or(Syndrome::Operation)?;

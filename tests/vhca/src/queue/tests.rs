@@ -1,4 +1,4 @@
-//! Completions and their ownership, requests to receive and to send, in memory laid out as the driver does.
+//! Completions and their ownership, and requests to receive and to send, in memory with the driver's layout.
 
 use super::*;
 use crate::bits::{Bits, BitsMut};
@@ -59,7 +59,7 @@ fn a_resized_queue_goes_on_in_the_new_ring_behind_the_place_of_its_own_entry() {
     let memory = guest();
     let mut cq = cq(1, 0);
     assert_eq!(cq.post(&memory, completion(0)), Ok(Posted::Silently));
-    // One waits: with the entry of the resize the ring is full.
+    // One completion is left: with the special entry of the resize the ring is full.
     assert_eq!(cq.resize(&memory, &other_ring(3, 1)), Err(Status::BadParameter));
     assert_eq!(cq.resize(&memory, &other_ring(0, 0)), Err(Status::BadSize));
     assert_eq!(cq.arm(1), Posted::Silently);
@@ -70,7 +70,7 @@ fn a_resized_queue_goes_on_in_the_new_ring_behind_the_place_of_its_own_entry() {
         entry[63]
     };
     assert_eq!((kind(RING + 64), kind(DATA), kind(DATA + 64)), (5 << 4, 0, 0));
-    // Still armed, and the size is the new one: eight entries, of which two are used.
+    // Still armed, and with the new size: eight entries, of which two are used.
     assert_eq!(cq.post(&memory, completion(1)), Ok(Posted::Event));
     assert_eq!(kind(DATA + 2 * 64), 2 << 4);
     for counter in 2..7 {
@@ -193,7 +193,7 @@ fn a_packet_fills_the_pieces_of_a_request() {
     assert_eq!((entry[63], entry[47]), (2 << 4, 60));
     assert_eq!((&entry[12..16], &entry[28..30]), (&[0xaa, 0xbb, 0xcc, 0xdd][..], &[7, 8][..]));
     assert_eq!((&entry[20..22], &entry[56..60]), (&[9, 10][..], &[0, 1, 0x23, 0x45][..]));
-    // With the frame check sequence it is four bytes longer, and longer than the request with one more.
+    // With the frame check sequence it is four bytes longer, and then one byte too long for the request.
     context.set(rqc::scatter_fcs, 1_u32);
     let (entry, bytes) = receive(&context, [KEY, KEY], &packet);
     assert_eq!((entry[47], &bytes[60..]), (64, &crate::packet::fcs(&packet)[..]));
@@ -237,7 +237,7 @@ fn work_request(opcode: u8, counter: u16, rest: &[u8]) -> Vec<u8> {
     request
 }
 
-/// What a request came to, and the kind of its completion.
+/// The result of a request, and the kind of its completion.
 type Sent = (Result<Option<Vec<u8>>, Syndrome>, Option<u8>);
 
 fn sent(context: &[u8], requests: &[Vec<u8>]) -> Vec<Sent> {
@@ -268,7 +268,7 @@ fn packets_are_gathered_from_headers_and_memory() {
     ethernet[13] = 18;
     ethernet[14..32].fill(0xcc);
     let inline = [ethernet, segment(10, KEY, DATA + 2)].concat();
-    // A VLAN tag to put in.
+    // A VLAN tag to insert.
     let mut ethernet = vec![0; 16];
     ethernet[12..16].copy_from_slice(&[0x80, 0, 0x60, 0x07]);
     let tagged = [ethernet, segment(20, KEY, DATA)].concat();
@@ -315,7 +315,7 @@ fn a_request_that_fails_ends_the_queue() {
         (work_request(0x0a, 0, &[vec![0; 16], segment(20, KEY, DATA + 8190)].concat()), Syndrome::Protection),
         (work_request(0x0a, 0, &[vec![0; 16], segment(20_000, KEY, DATA)].concat()), Syndrome::Length),
         (work_request(0x25, 0, &[0; 16]), Syndrome::Operation),
-        // Large sends: without a piece size, without a header, and too large.
+        // Large sends: without a segment size, without a header, and too large.
         (work_request(0x0e, 0, &[large(14, 0), segment(20, KEY, DATA)].concat()), Syndrome::Operation),
         (work_request(0x0e, 0, &[large(0, 4), segment(20, KEY, DATA)].concat()), Syndrome::Operation),
         (work_request(0x0e, 0, &[large(14, 4), segment(65, KEY, DATA)].concat()), Syndrome::Length),

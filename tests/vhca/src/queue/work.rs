@@ -1,4 +1,4 @@
-//! Rings of work requests, and the pieces of memory these name.
+//! Rings of work requests, and the memory that they name.
 
 use super::Pages;
 use crate::bits::Bits;
@@ -6,10 +6,10 @@ use crate::command::Status;
 use crate::ifc::context::{srqc, wq, xrc_srqc};
 use vpci::{Fault, Memory};
 
-/// The key that ends a list of pieces.
+/// The key that ends a list of segments.
 const END_OF_LIST: u32 = 0x100;
 
-/// A piece of memory by its key, address and length.
+/// A range of memory by its key, address and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) len: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Bytes of it in a work request.
+    /// Its size in a work request in bytes.
     pub(crate) const SIZE: usize = 16;
 
     pub(crate) fn parse(bytes: &[u8; Self::SIZE]) -> Self {
@@ -26,7 +26,7 @@ impl Segment {
         Self { len: word(0), key: word(4), address: u64::from(word(8)) << 32 | u64::from(word(12)) }
     }
 
-    /// The pieces in a work request, up to the one that ends the list.
+    /// The segments in a work request, up to the one that ends the list.
     pub(crate) fn list(bytes: &[u8]) -> Vec<Self> {
         let (chunks, _) = bytes.as_chunks();
         chunks.iter().map(Self::parse).take_while(|segment| segment.key != END_OF_LIST).collect()
@@ -41,15 +41,15 @@ pub(crate) struct WorkRing {
     pub(crate) log_size: u32,
     pub(crate) doorbell: u64,
     pub(crate) pd: u32,
-    /// Each request says which is the next.
+    /// Each request names the next one.
     pub(crate) is_linked: bool,
 }
 
 impl WorkRing {
-    /// A ring as the context of a send or receive queue, or a pool, describes it.
+    /// A ring that the context of a send or receive queue, or of a pool, describes.
     ///
     /// # Errors
-    /// `BadParameter` for what the device does not have, and as [`Pages::new`].
+    /// `BadParameter` for what the device does not support, and the errors of [`Pages::new`].
     pub(crate) fn new(context: &[u8]) -> Result<Self, Status> {
         let kind = context.num(wq::wq_type);
         let (log_stride, log_size) = (context.num(wq::log_wq_stride), context.num(wq::log_wq_sz));
@@ -67,7 +67,7 @@ impl WorkRing {
         Ok(Self { pages, log_stride, log_size, doorbell, pd, is_linked: kind == 0 })
     }
 
-    /// A ring as CREATE_SRQ describes it.
+    /// A ring that CREATE_SRQ describes.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -79,18 +79,18 @@ impl WorkRing {
         Ok(Self { pages, log_stride, log_size, doorbell, pd, is_linked: true })
     }
 
-    /// A ring as CREATE_XRC_SRQ describes it.
+    /// A ring that CREATE_XRC_SRQ describes.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub(crate) fn shared_xrc(context: &[u8], list: &[u8]) -> Result<Self, Status> {
         let high = context.wide(xrc_srqc::db_record_addr_h);
         let doorbell = high << 32 | context.wide(xrc_srqc::db_record_addr_l) << 2;
-        // The rest is where it is in the other kind of context.
+        // The other fields are at the same places as in the other kind of context.
         Ok(Self { doorbell, ..Self::shared(context, list)? })
     }
 
-    /// A ring of a queue pair, which has both in one buffer.
+    /// A ring of a queue pair, which has both rings in one buffer.
     pub(crate) fn of_queue_pair(
         pages: Pages,
         log_stride: u32,
@@ -106,10 +106,10 @@ impl WorkRing {
         1 << self.log_stride
     }
 
-    /// Reads from the entry at an index on.
+    /// Reads from the entry with this index on.
     ///
     /// # Errors
-    /// When the ring is not in the guest's memory.
+    /// If the ring is not in the guest's memory.
     pub(crate) fn read(&self, memory: &Memory, index: u16, bytes: &mut [u8]) -> Result<(), Fault> {
         let index = u64::from(index) & ((1 << self.log_size) - 1);
         self.pages.read(memory, index << self.log_stride, bytes)

@@ -1,4 +1,4 @@
-//! Flow tables: which packets go where, and which counters count them.
+//! Flow tables: the destinations of packets, and the counters that count them.
 
 mod table;
 #[cfg(test)]
@@ -11,10 +11,10 @@ use crate::command::Status;
 use crate::counter::Counters;
 use crate::packet::MATCH_SIZE;
 
-/// Most tables a packet may pass: more than there are levels.
+/// Maximum number of tables that a packet may pass: more than there are levels.
 const MOST_TABLES: usize = 256;
 
-/// Which packets a table is for, by the numbers the commands have.
+/// The packets that a table is for, by the numbers in commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Domain {
     Receive = 0,
@@ -23,7 +23,7 @@ pub(crate) enum Domain {
 
 impl Domain {
     /// # Errors
-    /// `BadParameter` for tables the device does not have.
+    /// `BadParameter` for tables that the device does not have.
     pub(crate) fn new(number: u32) -> Result<Self, Status> {
         match number {
             0 => Ok(Self::Receive),
@@ -33,12 +33,12 @@ impl Domain {
     }
 }
 
-/// What becomes of a packet.
+/// The result for a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     /// Receivers, each with the tag of the flow.
     pub(crate) receivers: Vec<(u32, u32)>,
-    /// It leaves the tables to where packets of the domain go: the wire, for those that are sent.
+    /// It leaves the tables towards the domain's default destination: for sent packets, the wire.
     pub(crate) passes: bool,
 }
 
@@ -51,12 +51,12 @@ pub(crate) struct Steering {
 
 impl Steering {
     /// # Errors
-    /// `BadResource` when there is no such table in the domain.
+    /// `BadResource` if the domain has no such table.
     pub(crate) fn table(&mut self, domain: Domain, number: u32) -> Result<&mut Table, Status> {
         self.tables.get_mut(&number).filter(|table| table.domain == domain).ok_or(Status::BadResource)
     }
 
-    /// Where packets of a domain begin.
+    /// The first table of a domain.
     pub(crate) fn root(&self, domain: Domain) -> Option<u32> {
         self.roots.get(&domain).copied()
     }
@@ -68,11 +68,11 @@ impl Steering {
         };
     }
 
-    /// Takes a packet through the tables from the root on.
+    /// Passes a packet through the tables from the root on.
     ///
-    /// In each table the matching entry with the lowest index decides; an entry may forward to receivers and to one or
-    /// more further tables. A packet that no entry matches goes on to the table's miss table; without one it is dropped
-    /// when it was received, and passes when it is sent.
+    /// In each table the matching entry with the lowest index decides. An entry may forward to receivers and to one or more further
+    /// tables. A packet that no entry matches continues at the table's miss table; without one, a received packet is dropped, and a sent
+    /// packet passes.
     pub(crate) fn run(
         &self,
         domain: Domain,

@@ -7,10 +7,10 @@ use super::Domain;
 use crate::command::Status;
 use crate::packet::{MATCH_SIZE, supported};
 
-/// Entries of the largest table, as a power of two.
+/// Size of the largest table, as a power of two.
 pub(crate) const LOG_TABLE_SIZE: u32 = 16;
 
-/// What an entry does, by the bits of `MLX5_FLOW_CONTEXT_ACTION_*`.
+/// The actions of an entry, by the bits of `MLX5_FLOW_CONTEXT_ACTION_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Action(pub(crate) u32);
 
@@ -25,7 +25,7 @@ impl Action {
     }
 
     /// # Errors
-    /// `BadParameter` for an action the device does not have, or one that leaves the packet nowhere to go.
+    /// `BadParameter` for an action that the device does not have, or for a set of actions without a destination.
     pub(crate) fn check(self) -> Result<Self, Status> {
         let ways = [Self::ALLOW, Self::DROP, Self::FORWARD];
         let known = self.0 & !(ways.iter().sum::<u32>() | Self::COUNT) == 0;
@@ -34,14 +34,14 @@ impl Action {
     }
 }
 
-/// Where an entry forwards to.
+/// The destination of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Table(u32),
     Receiver(u32),
 }
 
-/// What becomes of packets that no entry matches.
+/// What happens to packets that no entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
     Default,
@@ -64,13 +64,13 @@ pub(crate) struct Entry {
 pub(crate) struct Group {
     pub(crate) range: RangeInclusive<u32>,
     pub(crate) mask: Box<[u8; MATCH_SIZE]>,
-    /// Indices by what they match.
+    /// Indices by match value.
     lookup: HashMap<[u8; MATCH_SIZE], BTreeSet<u32>>,
 }
 
 impl Group {
     /// # Errors
-    /// `BadParameter` when the mask has bits that cannot be matched.
+    /// `BadParameter` if the mask has bits that cannot be matched.
     pub(crate) fn new(range: RangeInclusive<u32>, mask: Box<[u8; MATCH_SIZE]>) -> Result<Self, Status> {
         if mask.iter().zip(supported()).any(|(mask, can)| mask & !can != 0) {
             return Err(Status::BadParameter);
@@ -109,7 +109,7 @@ impl Table {
     }
 
     /// # Errors
-    /// `BadParameter` when a group's range is not in the table, or touches another group's.
+    /// `BadParameter` if a group's range is not in the table, or overlaps another group's.
     pub(crate) fn check_range(&self, range: &RangeInclusive<u32>) -> Result<(), Status> {
         let (start, end) = (*range.start(), *range.end());
         let overlaps = |group: &Group| start <= *group.range.end() && *group.range.start() <= end;
@@ -119,7 +119,7 @@ impl Table {
         Ok(())
     }
 
-    /// Puts an entry at an index, in place of the one that is there.
+    /// Inserts an entry at an index, replacing an existing one.
     ///
     /// # Errors
     /// `BadResource` without its group, `BadIndex` outside the group's range.
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// The matching entry with the lowest index. Groups have ranges of their own, so the first of any group is it.
+    /// The matching entry with the lowest index. The ranges of groups do not overlap, so it is the first one that is found in any group.
     pub(crate) fn find(&self, value: &[u8; MATCH_SIZE]) -> Option<&Entry> {
         let index = self.groups.values().filter_map(|group| group.find(value)).min()?;
         self.entries.get(&index)

@@ -1,4 +1,4 @@
-//! Tables, groups, entries: which entry decides, what is counted, where a packet goes on.
+//! Tables, groups, entries: which entry decides, what is counted, and where a packet continues.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! What a requester does with the answers of the other side, and when there is none.
+//! How a requester handles the responses of the peer, and missing ones.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::ifc::context::qpc;
 use crate::queue::Syndrome;
 use crate::queue_counter::QueueEvent;
 
-/// A number of retries that has no end.
+/// The number of retries that means for ever.
 const FOR_EVER: u32 = 7;
 
 impl Qp {
-    /// An answer has come: an acknowledgement, data that was read, what an atomic operation found, or a refusal.
+    /// A response arrives: an acknowledgement, data of a read, the old value of an atomic operation, or a refusal.
     pub(super) fn answered(&mut self, packet: &Packet, around: &mut Around<'_>) {
         if !matches!(self.state(), state::READY_TO_SEND | state::SEND_DRAINED) {
             return;
@@ -32,7 +32,7 @@ impl Qp {
         self.advance(around);
     }
 
-    /// Everything before this number has arrived. What was to be answered and was not is asked for again.
+    /// Everything before this number has arrived. Missing responses are requested again.
     fn acknowledge(&mut self, before: u32, around: &mut Around<'_>) {
         let mut progress = false;
         let mut lost = None;
@@ -66,7 +66,7 @@ impl Qp {
         self.requester.deadline = self.deadline(now).filter(|_| is_waiting);
     }
 
-    /// Data that was read, or what an atomic operation found.
+    /// Handles the data of a read, or the old value of an atomic operation.
     fn take_answer(&mut self, packet: &Packet, around: &mut Around<'_>) {
         let (mtu, reach) = (self.mtu(), self.reach());
         let is_there = |flight: &Flight| {
@@ -75,7 +75,7 @@ impl Qp {
         };
         let Some(at) = self.requester.flights.iter().position(is_there) else { return };
         let index = psn::distance(self.requester.flights[at].first, packet.psn) as u32;
-        // What was sent before has arrived, or it would not be answered; an answer before this one is lost.
+        // Everything that was sent before has arrived, because the peer has responded to this; a response before this one was lost.
         self.acknowledge(self.requester.flights[at].first, around);
         let Some(flight) = self.requester.flights.get_mut(at) else { return };
         if index < flight.acked {
@@ -113,7 +113,7 @@ impl Qp {
         self.progress(around.now);
     }
 
-    /// The other side had no request: it is tried again later.
+    /// The peer had no receive request: the message is sent again later.
     fn not_ready(&mut self, packet: &Packet, around: &mut Around<'_>) {
         self.acknowledge(packet.psn, around);
         self.retire(around);
@@ -146,7 +146,7 @@ impl Qp {
         self.fail(packet.psn, syndrome, around);
     }
 
-    /// The request that this number belongs to ends with an error, and the queue with it.
+    /// The request with this number ends with an error, and the queue enters the error state.
     fn fail(&mut self, psn: u32, syndrome: Syndrome, around: &mut Around<'_>) {
         let is_it = |flight: &Flight| (0..flight.span as i32).contains(&psn::distance(flight.first, psn));
         if let Some(flight) = self.requester.flights.iter_mut().find(|flight| is_it(flight)) {
@@ -155,7 +155,7 @@ impl Qp {
         }
     }
 
-    /// What has come shows that an answer before it is lost.
+    /// The response shows that an earlier one was lost.
     fn miss_answer(&mut self, from: u32, around: &mut Around<'_>) {
         if self.asks_again() {
             around.count(QueueEvent::ImpliedNak);
@@ -163,12 +163,12 @@ impl Qp {
         self.ask_again(from, around);
     }
 
-    /// Whether it is news that something is missing.
+    /// Whether the loss was not known yet.
     fn asks_again(&self) -> bool {
         !self.requester.has_asked && self.requester.resume.is_none()
     }
 
-    /// Something is missing: sends everything from this number on again, once.
+    /// Something was lost: sends everything from this number on again, once.
     fn ask_again(&mut self, from: u32, around: &mut Around<'_>) {
         if self.asks_again() {
             self.requester.has_asked = true;
@@ -200,10 +200,10 @@ impl Qp {
         self.requester.deadline = self.deadline(around.now);
     }
 
-    /// Looks whether it is time to try again, or to give up.
+    /// Checks whether it is time to retry, or to end with an error.
     pub(super) fn tick(&mut self, around: &mut Around<'_>) {
         if self.state() == state::ERROR {
-            // Receives that are posted now have no doorbell.
+            // Receives that are posted in this state have no doorbell.
             self.flush_receives(around);
             return self.flush_sends(around);
         }

@@ -1,4 +1,4 @@
-//! Packets as bytes: the base header, the headers that their opcode brings, the data, and what fills it up to whole words.
+//! Packets as bytes: the base header, the headers that their opcode requires, the data, and padding up to whole words.
 //!
 //! Source: InfiniBand Architecture Specification 1.4, volume 1, sections 9.2 to 9.4.
 
@@ -7,14 +7,14 @@ use super::packet::{Atomic, Operation, Packet, Remote, Service};
 /// Bytes of the base header.
 pub(super) const BASE: usize = 12;
 
-/// Bits of the second byte. The path has migrated, or was never to; the version of the headers is zero.
+/// Bits of the second byte. The path is always in the migrated state; the version of the headers is zero.
 const SOLICITED: u8 = 1 << 7;
 const MIGRATED: u8 = 1 << 6;
 
-/// The highest bit of the word with the packet's number.
+/// The highest bit of the word with the packet's sequence number.
 const ASKS: u32 = 1 << 31;
 
-/// Why bytes are no packet.
+/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("the headers are cut off")]
@@ -27,7 +27,7 @@ pub(crate) enum Malformed {
     Data,
 }
 
-/// The headers behind the base header, in their order.
+/// The headers after the base header, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Headers {
     xrc: bool,
@@ -66,7 +66,7 @@ impl Headers {
     }
 }
 
-/// Bytes of the headers that a packet may have, which [`Headers`] says.
+/// Sizes of the headers that a packet may have, as [`Headers`] says.
 const XRC: usize = 4;
 const DATAGRAM: usize = 8;
 const REMOTE: usize = 16;
@@ -120,7 +120,7 @@ fn exists(service: Service, operation: Operation) -> bool {
     }
 }
 
-/// What goes with data: packets in the middle of a message are full, and so end at a word.
+/// The allowed lengths of data: packets in the middle of a message are full, and therefore end at a word.
 fn fits(operation: Operation, len: usize, pad: usize) -> bool {
     use Operation::*;
     match operation {
@@ -131,7 +131,7 @@ fn fits(operation: Operation, len: usize, pad: usize) -> bool {
 }
 
 impl Packet {
-    /// How many bytes it has from its base header on, without the sum over it.
+    /// Length from its base header on in bytes, without the checksum.
     pub(crate) fn len(&self) -> usize {
         let headers = Headers::of(self.service, self.operation);
         let optional: usize = [
@@ -149,7 +149,7 @@ impl Packet {
         BASE + optional + self.payload.len().next_multiple_of(4)
     }
 
-    /// The packet from its base header on, without the sum over it.
+    /// The packet from its base header on, without the checksum.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let headers = Headers::of(self.service, self.operation);
         let pad = self.payload.len().next_multiple_of(4) - self.payload.len();
@@ -191,10 +191,10 @@ impl Packet {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] writes.
+    /// Parses what [`Self::to_bytes`] writes.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error that is found.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut rest = Reader(bytes);
         let [opcode, flags] = rest.take()?;
@@ -245,7 +245,7 @@ impl Packet {
     }
 }
 
-/// Takes numbers from the front of bytes.
+/// Takes numbers from the beginning of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

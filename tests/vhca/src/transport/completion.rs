@@ -15,7 +15,7 @@ const IMMEDIATE: usize = 0x24;
 const BYTES: usize = 0x2c;
 const OPCODE_AND_NUMBER: usize = 0x38;
 
-/// Where data may be put into completions: what the field of the queue pair says, and how many bytes that is.
+/// Number of bytes of data that may be put into completions, from the code in the queue pair's context.
 fn inline_bytes(code: u32, entry: u64) -> u32 {
     match code {
         0x01 | 0x11 => 32,
@@ -25,13 +25,13 @@ fn inline_bytes(code: u32, entry: u64) -> u32 {
     }
 }
 
-/// Bytes of an answer that fit into the completion of its request.
+/// Number of bytes of a response that fit into the completion of its request.
 pub(super) fn requester_inline(qp: &Qp, around: &Around<'_>) -> u32 {
     let entry = around.entry_size(qp.context.num(qpc::cqn_snd));
     inline_bytes(qp.context.num(qpc::cs_req), entry)
 }
 
-/// Bytes of a message that fit into the completion of its receive.
+/// Number of bytes of a message that fit into the completion of its receive.
 pub(super) fn responder_inline(qp: &Qp, around: &Around<'_>) -> u32 {
     let entry = around.entry_size(qp.context.num(qpc::cqn_rcv));
     inline_bytes(qp.context.num(qpc::cs_res), entry)
@@ -43,7 +43,7 @@ fn entry(qp: &Qp, opcode: Opcode, counter: u16, wqe_opcode: u8) -> CompletionEnt
     entry
 }
 
-/// A request is done; `answer` has how many bytes came back, and those that stand in the completion.
+/// A request is done. `answer` contains the number of returned bytes, and those that are in the completion.
 pub(super) fn requester(
     qp: &Qp,
     counter: u16,
@@ -80,7 +80,7 @@ pub(super) fn responder(
     let from = if qp.kind.is_datagram() { packet.from } else { qp.context.num(qpc::remote_qpn) };
     let flags = match link {
         LinkLayer::InfiniBand => u32::from(route.has_grh) << 4 | u32::from(route.service_level),
-        // With a header of the network layer: which it is.
+        // With a header of the network layer, and its type.
         _ => 1 << 4 | if is_ipv4(&route.sgid) { 2 } else { 1 },
     };
     entry.bytes[SLID..SLID + 2].copy_from_slice(&route.slid.to_be_bytes());
@@ -90,7 +90,7 @@ pub(super) fn responder(
     if packet.solicited { entry.solicited() } else { entry }
 }
 
-/// Whether an address is one of IPv4.
+/// Whether an address is an IPv4 address.
 pub(super) fn is_ipv4(gid: &[u8; 16]) -> bool {
     gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
 }

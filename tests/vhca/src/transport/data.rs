@@ -1,4 +1,4 @@
-//! Data of requests: from memory into packets, and from packets into memory.
+//! The data of requests: from memory to packets, and from packets to memory.
 
 use super::Around;
 use super::wqe::{Piece, pieces};
@@ -21,7 +21,7 @@ pub(super) fn gather(
                 if from as u64 + u64::from(segment.len) > limit {
                     return Err(Syndrome::Length);
                 }
-                // Before room is made for it.
+                // Checked before memory is allocated for it.
                 around
                     .mkeys
                     .check(reach, segment, segment.len.into(), Access::LocalRead)
@@ -37,7 +37,7 @@ pub(super) fn gather(
     if bytes.len() as u64 > limit { Err(Syndrome::Length) } else { Ok(bytes) }
 }
 
-/// The pieces of memory that an answer goes to.
+/// The memory for the data of a response.
 pub(super) fn segments(data: &[u8]) -> Result<Vec<Segment>, Syndrome> {
     let segment = |piece| match piece {
         Ok(Piece::Segment(segment)) => Ok(segment),
@@ -47,7 +47,7 @@ pub(super) fn segments(data: &[u8]) -> Result<Vec<Segment>, Syndrome> {
     pieces(data).map(segment).collect()
 }
 
-/// Writes bytes to where they belong in a message whose pieces of memory these are: `at` bytes of it come before.
+/// Writes bytes to their place in a message with this memory: `at` bytes of it come before.
 pub(super) fn scatter(
     around: &Around<'_>,
     reach: Reach,

@@ -1,4 +1,4 @@
-//! Datagrams as they are received: with room for a global header in front of them.
+//! Received datagrams, with room for a global header before them.
 
 use super::Around;
 use super::completion::is_ipv4;
@@ -11,12 +11,12 @@ use crate::packet::header_checksum;
 use crate::port::LinkLayer;
 use crate::queue::{Opcode, Syndrome};
 
-/// Bytes in front of the data.
+/// Number of bytes before the data.
 const HEADER: usize = 40;
 
 impl Qp {
     pub(super) fn receive_datagram(&mut self, route: &Route, packet: &Packet, around: &mut Around<'_>) {
-        // Packets of the subnet's management have no key.
+        // Packets of subnet management have no key.
         let wants_key = self.kind != Transport::Management(0);
         if wants_key && packet.qkey != self.context.num(qpc::q_key) {
             return;
@@ -50,7 +50,7 @@ impl Qp {
     }
 }
 
-/// What stands in front of a datagram; nothing if it has come without a header of the network layer.
+/// The header before a datagram; nothing if it arrived without a header of the network layer.
 fn header(route: &Route, packet: &Packet, link: LinkLayer) -> Option<[u8; HEADER]> {
     if !route.has_grh {
         return None;
@@ -58,7 +58,7 @@ fn header(route: &Route, packet: &Packet, link: LinkLayer) -> Option<[u8; HEADER
     let mut header = [0; HEADER];
     let data = packet.payload.len().next_multiple_of(4);
     let immediate = if packet.operation == Kind::SendOnlyImmediate { 4 } else { 0 };
-    // Base header, that of datagrams, and the sum over all of it.
+    // Base header, datagram header, and the checksum.
     let transport = 12 + 8 + immediate + data + 4;
     if link != LinkLayer::InfiniBand && is_ipv4(&route.sgid) {
         let ip = &mut header[20..];

@@ -1,4 +1,4 @@
-//! Packets in frames of Ethernet: RoCE v2, over UDP and IPv4 or IPv6. Those on a wire of InfiniBand are in `infiniband`.
+//! Packets in Ethernet frames: RoCE v2, over UDP and IPv4 or IPv6. `infiniband` has those on an InfiniBand wire.
 //!
 //! Source: annex A17 of the InfiniBand Architecture Specification 1.4, volume 1 (RoCEv2).
 
@@ -16,14 +16,14 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const UDP: u8 = 17;
 
-// Bytes of headers, and of the sum over what does not change on the way.
+// Sizes of headers, and of the invariant checksum.
 const ETHERNET: usize = 14;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const SUM: usize = 4;
 
-/// Why a frame brings no packet.
+/// Why a frame contains no packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("neither RoCE v2 nor a packet of InfiniBand's transport")]
@@ -38,13 +38,13 @@ pub(crate) enum Refused {
     Malformed(#[from] Malformed),
 }
 
-/// How many bytes [`build`] makes.
+/// Number of bytes that [`build`] returns.
 pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
     let network = if is_v4(route) { IPV4_HEADER } else { IPV6_HEADER };
     ETHERNET + network + UDP_HEADER + packet.len() + SUM
 }
 
-/// Whether it goes over the older of both versions of IP.
+/// Whether it uses IPv4.
 fn is_v4(route: &Route) -> bool {
     is_ipv4(&route.sgid) && is_ipv4(&route.dgid)
 }
@@ -77,7 +77,7 @@ pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     frame
 }
 
-/// The header of IPv6, which InfiniBand has too, in front of so many bytes.
+/// The header of IPv6, which InfiniBand also has, before `len` bytes.
 fn ipv6_header(route: &Route, next: u8, len: u16) -> Vec<u8> {
     let first = 6 << 28 | u32::from(route.traffic_class) << 20 | route.flow_label & 0xf_ffff;
     let mut header = first.to_be_bytes().to_vec();
@@ -87,10 +87,10 @@ fn ipv6_header(route: &Route, next: u8, len: u16) -> Vec<u8> {
     header
 }
 
-/// Reads the packet in a frame. What follows the packet is Ethernet's.
+/// Parses the packet in a frame. Bytes after the packet are Ethernet padding.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error that is found.
 pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
     let (macs, rest) = frame.split_first_chunk::<{ ETHERNET - 2 }>().ok_or(Refused::Other)?;
     let (ethertype, ip) = rest.split_first_chunk().ok_or(Refused::Other)?;
@@ -127,7 +127,7 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Bytes of a packet of IP, as its header says. There is a whole header.
+/// Length of an IP packet in bytes, from its header, which must be complete.
 fn total_len(ip: &[u8]) -> usize {
     match ip[0] >> 4 {
         4 => half(ip, 2).into(),
@@ -135,10 +135,10 @@ fn total_len(ip: &[u8]) -> usize {
     }
 }
 
-/// Takes addresses from a header; answers its length.
+/// Takes the addresses from a header, and returns its length.
 fn ipv4(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
     let header: &[u8; IPV4_HEADER] = ip.first_chunk().ok_or(Refused::Length)?;
-    // Neither options nor a fragment.
+    // Options and fragments are refused.
     if header[0] != 0x45 || half(header, 6) & 0x3fff != 0 || header[9] != UDP {
         return Err(Refused::Other);
     }
@@ -153,7 +153,7 @@ fn ipv4(ip: &[u8], route: &mut Route) -> Result<usize, Refused> {
     Ok(IPV4_HEADER)
 }
 
-/// The same of IPv6, in front of what `next` stands for.
+/// The same for IPv6; `next` is the expected next header.
 fn ipv6(ip: &[u8], next: u8, route: &mut Route) -> Result<usize, Refused> {
     let header: &[u8; IPV6_HEADER] = ip.first_chunk().ok_or(Refused::Length)?;
     if header[0] >> 4 != 6 || header[6] != next {
@@ -167,7 +167,8 @@ fn ipv6(ip: &[u8], next: u8, route: &mut Route) -> Result<usize, Refused> {
     Ok(IPV6_HEADER)
 }
 
-/// The sum over all that does not change on the way (ICRC): what may change counts as ones, as does a header before it.
+/// The invariant checksum (ICRC), over everything that does not change on the way: fields that may change count as ones, and so does a
+/// header before it.
 fn sum(ip: &[u8]) -> [u8; SUM] {
     let (header, changes) = match ip[0] >> 4 {
         // Type of service, time to live, checksum; or traffic class and flow label, hop limit.

@@ -1,8 +1,8 @@
-//! Queue pairs and what goes between them: the connected transports of InfiniBand, packet by packet, and datagrams.
+//! Queue pairs and their packets: the connected transports of InfiniBand, packet by packet, and datagrams.
 //!
-//! A requester makes packets of the requests in its queue and keeps them until they are acknowledged; a responder carries out what
-//! packets ask for. Source: InfiniBand Architecture Specification 1.4, volume 1, chapter 9; the layouts of what the driver
-//! writes and reads from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
+//! A requester makes packets from the requests in its queue and keeps them until they are acknowledged. A responder executes the packets'
+//! requests. Source: InfiniBand Architecture Specification 1.4, volume 1, chapter 9; the layouts of what the driver writes and reads are
+//! from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
 
 mod answers;
 mod bytes;
@@ -44,7 +44,7 @@ use crate::wire::Mishap;
 use vpci::Memory;
 use vpci::lock;
 
-/// All queue pairs, and packets on their way between them.
+/// All queue pairs, and the packets between them.
 #[derive(Debug, Default)]
 pub(crate) struct Transport {
     pub(crate) qps: BTreeMap<u32, Qp>,
@@ -52,11 +52,11 @@ pub(crate) struct Transport {
     pub(crate) groups: BTreeMap<[u8; 16], Vec<u32>>,
     /// Packets that have left a queue pair.
     transit: VecDeque<(Route, Packet)>,
-    /// The time by which timers go; see [`keep_time`].
+    /// The time for timers; see [`keep_time`].
     time: Duration,
 }
 
-/// What a queue pair reaches of the device, and what it has to say to it.
+/// The parts of the device that a queue pair can use, and the actions that result from a step.
 pub(crate) struct Around<'a> {
     memory: &'a Memory,
     mkeys: &'a mut Mkeys,
@@ -67,11 +67,11 @@ pub(crate) struct Around<'a> {
     faults: &'a mut u64,
     now: Duration,
     said: Vec<Said>,
-    /// What is to be counted of this step.
+    /// The events to count for this step.
     counts: QueueCounts,
 }
 
-/// What becomes of a step of a queue pair, in this order.
+/// The results of a step of a queue pair, in their order.
 enum Said {
     Packet(Box<(Route, Packet)>),
     Completion(u32, Box<CompletionEntry>),
@@ -83,13 +83,13 @@ impl Around<'_> {
         self.said.push(Said::Packet(Box::new((route, packet))));
     }
 
-    /// A work request has changed a key, which may be of another domain since.
+    /// A work request has changed a key, which may now belong to another domain.
     fn key_changed(&mut self, key: u32) {
         let index = key >> 8;
         let Some(context) = self.mkeys.context(index) else { return };
         let domain = Handle(object::Kind::Pd, context.wide(mkc::pd));
         let uses = if context.is(mkc::free) { Vec::new() } else { vec![domain] };
-        // The driver's own keys are of no domain.
+        // The driver's own keys belong to no domain.
         let _ = self.objects.rebind(Handle(object::Kind::Mkey, index.into()), uses);
     }
 
@@ -106,16 +106,16 @@ impl Around<'_> {
         self.said.push(Said::Event(kind, number));
     }
 
-    /// Bytes of an entry of a completion queue.
+    /// Size of an entry of a completion queue in bytes.
     fn entry_size(&self, cqn: u32) -> u64 {
         self.cqs.get(&cqn).map_or(0, Cq::entry_size)
     }
 }
 
 impl Device {
-    /// Has a queue pair do something, and carries out what comes of it.
+    /// Performs a step of a queue pair, and the resulting actions.
     fn with_qp(&mut self, number: u32, step: impl FnOnce(&mut Qp, &mut Around<'_>)) {
-        // It is taken out meanwhile: it may send to itself, which comes later.
+        // It is removed from the map meanwhile. If it sends to itself, that is handled later.
         let Some(mut qp) = self.transport.qps.remove(&number) else { return };
         let mut around = Around {
             memory: &self.memory,
@@ -125,7 +125,7 @@ impl Device {
             cqs: &self.cqs,
             port: &self.port,
             faults: &mut self.statistics.faults,
-            // It may be as much later than it was last said.
+            // The actual time may be later than the stored one by this much.
             now: self.transport.time + TICK,
             said: Vec::new(),
             counts: QueueCounts::default(),
@@ -157,13 +157,13 @@ impl Device {
         self.carry();
     }
 
-    /// A queue pair was changed: what waits in it is looked at.
+    /// A queue pair was changed: its waiting requests are processed.
     pub(crate) fn qp_changed(&mut self, number: u32) {
         self.with_qp(number, Qp::state_changed);
         self.carry();
     }
 
-    /// Carries packets to where they go, and those that these bring about, until there are none.
+    /// Delivers packets, and the packets that result from them, until there are none.
     fn carry(&mut self) {
         while let Some((route, packet)) = self.transport.transit.pop_front() {
             match self.wire.mishaps.next(self.transport.transit.is_empty()) {
@@ -180,12 +180,12 @@ impl Device {
         }
     }
 
-    /// To whom a packet goes, by its address.
+    /// The kind of destination of a packet, by its address.
     fn cast(&self, route: &Route) -> Cast {
         if path::is_group(route, &self.port) { Cast::Multicast } else { Cast::Unicast }
     }
 
-    /// Bytes of a packet as it goes over the wire, whether it does or not.
+    /// Size of a packet on the wire in bytes, whether or not it is sent there.
     fn octets(&self, route: &Route, packet: &Packet) -> usize {
         match self.port.link {
             LinkLayer::InfiniBand => infiniband::len(route, packet),
@@ -193,7 +193,7 @@ impl Device {
         }
     }
 
-    /// A packet leaves: it comes back if it is for this card, and goes to the other end of the wire if it is for others.
+    /// A packet leaves: it returns if it is for this card, and goes to the other end of the wire if it is for others.
     fn pass(&mut self, route: &Route, packet: &Packet) {
         let is_group = path::is_group(route, &self.port);
         let is_own = path::is_own(route, &self.port);
@@ -212,8 +212,8 @@ impl Device {
         self.wire.send(&frame);
     }
 
-    /// A frame comes from the other end of the wire. Those of RoCE for this card do not go through flow tables, of which a port of
-    /// InfiniBand has none.
+    /// A frame arrives from the other end of the wire. RoCE frames for this card do not pass the flow tables, and an InfiniBand port has
+    /// no flow tables.
     pub(crate) fn frame_arrives(&mut self, bytes: &[u8]) {
         let parsed = match self.port.link {
             LinkLayer::InfiniBand => infiniband::parse(bytes),
@@ -242,10 +242,10 @@ impl Device {
         }
     }
 
-    /// A packet comes to this card, from itself or from the wire.
+    /// A packet arrives at this card, from itself or from the wire.
     fn arrive(&mut self, route: &Route, packet: &Packet) {
         let (cast, octets) = (self.cast(route), self.octets(route, packet));
-        // Packets to a group do not come in where nobody is a member.
+        // Packets to a group are ignored if no queue pair is a member.
         if cast == Cast::Unicast || self.transport.groups.get(&route.dgid).is_some_and(|all| !all.is_empty())
         {
             self.port_counts.function.rdma.received.count(cast, octets);
@@ -269,7 +269,7 @@ impl Device {
         self.with_qp(number, |qp, around| qp.receive(route, packet, around));
     }
 
-    /// So much time has gone by: does what is due, and what nobody rings for.
+    /// Advances the time, and does what is due and what has no doorbell.
     fn tick(&mut self, elapsed: Duration) {
         self.transport.time += elapsed;
         let now = self.transport.time;
@@ -288,7 +288,7 @@ impl Device {
 }
 
 impl Qp {
-    /// The state has changed by a command.
+    /// A command has changed the state.
     fn state_changed(&mut self, around: &mut Around<'_>) {
         if self.state() == qp::state::ERROR {
             self.fail_all(around);
@@ -302,19 +302,19 @@ impl Qp {
     }
 }
 
-/// The mark of congestion, in the traffic class of IP (RFC 3168).
+/// The congestion mark, in the traffic class of IP (RFC 3168).
 const CONGESTED: u8 = 3;
 
-/// How often queue pairs are looked at.
+/// Time between two checks of queue pairs.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The most by which time goes on at once.
+/// Maximum by which the time advances in one step.
 const STEP: Duration = Duration::from_millis(4);
 
-/// Looks after timers as long as the process lives.
+/// Runs the timers as long as the process lives.
 ///
-/// Time stands still while the process does, and while the card at the other end of the wire does: on a busy host either may not run
-/// for longer than a peer has to answer, and the answer would be waiting.
+/// The time stops while the process does not run, and while the card at the other end of the wire does not: on a busy host either may be
+/// suspended for longer than the response timeout, although the response is already there.
 pub(crate) fn keep_time(device: &Shared) {
     let mut last = Instant::now();
     loop {

@@ -1,6 +1,6 @@
-//! A packet of the connected transport, between queue pairs.
+//! A packet of the transports, between queue pairs.
 
-/// Which kind of queue pair a packet is for: bits 7 to 5 of its opcode.
+/// The service of a packet: bits 7 to 5 of its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     Rc = 0,
@@ -9,7 +9,7 @@ pub(crate) enum Service {
     Xrc = 5,
 }
 
-/// What a packet is: bits 4 to 0 of its opcode.
+/// The operation of a packet: bits 4 to 0 of its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     SendFirst = 0x00,
@@ -37,7 +37,7 @@ pub(crate) enum Operation {
     SendOnlyInvalidate = 0x17,
 }
 
-/// A place in the responder's memory (RETH).
+/// An address in the responder's memory (RETH).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) address: u64,
@@ -50,27 +50,27 @@ pub(crate) struct Remote {
 pub(crate) struct Atomic {
     pub(crate) address: u64,
     pub(crate) key: u32,
-    /// What is written, or added.
+    /// The value to write, or to add.
     pub(crate) operand: u64,
     pub(crate) compare: u64,
 }
 
-/// A packet without its addresses. Which of the optional headers it has follows from its opcode; the others are zero.
+/// A packet without its addresses. Its opcode determines which optional headers it has; the fields of others are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) service: Service,
     pub(crate) operation: Operation,
     pub(crate) solicited: bool,
-    /// The responder is asked for an acknowledgement.
+    /// An acknowledgement is requested.
     pub(crate) asks: bool,
     pub(crate) pkey: u16,
-    /// The queue pair it goes to, 24 bits.
+    /// The destination queue pair, 24 bits.
     pub(crate) to: u32,
     /// 24 bits.
     pub(crate) psn: u32,
     /// XRCETH: the shared queue of requests of `Service::Xrc`.
     pub(crate) srq: u32,
-    /// DETH: the key of a datagram, and the queue pair it comes from.
+    /// DETH: the key of a datagram, and its source queue pair.
     pub(crate) qkey: u32,
     pub(crate) from: u32,
     pub(crate) remote: Remote,
@@ -78,14 +78,14 @@ pub(crate) struct Packet {
     /// AETH: syndrome, and the 24 bits of the message sequence number.
     pub(crate) syndrome: u8,
     pub(crate) msn: u32,
-    /// AtomicAckETH: what was there before.
+    /// AtomicAckETH: the old value.
     pub(crate) original: u64,
-    /// Immediate data, or the key to invalidate, as it goes over the wire read as a big-endian number.
+    /// Immediate data, or the key to invalidate, as a big-endian number on the wire.
     pub(crate) immediate: u32,
     pub(crate) payload: Vec<u8>,
 }
 
-/// Where a packet comes from and goes to.
+/// The source and destination of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
     /// InfiniBand: local identifiers (zero on Ethernet).
@@ -94,7 +94,7 @@ pub(crate) struct Route {
     /// Ethernet: hardware addresses.
     pub(crate) smac: [u8; 6],
     pub(crate) dmac: [u8; 6],
-    /// With a global header: always on Ethernet.
+    /// With a global header; always set on Ethernet.
     pub(crate) has_grh: bool,
     pub(crate) sgid: [u8; 16],
     pub(crate) dgid: [u8; 16],
@@ -107,7 +107,7 @@ pub(crate) struct Route {
 }
 
 impl Packet {
-    /// A packet with nothing in it.
+    /// An empty packet.
     pub(crate) fn new(service: Service, operation: Operation, to: u32) -> Self {
         Self {
             service,

@@ -1,14 +1,14 @@
-//! Where packets go: from the path of a queue pair, or from the address in a datagram's request.
+//! The route of packets: from the path of a queue pair, or from the address in a datagram's request.
 
 use super::packet::Route;
 use crate::bits::Bits;
 use crate::ifc::context::ads;
 use crate::port::{LinkLayer, Port};
 
-/// From here on local identifiers are those of groups.
+/// The first local identifier of multicast groups.
 const FIRST_GROUP: u16 = 0xc000;
 
-/// Bytes of an address vector in a request.
+/// Size of an address vector in a request in bytes.
 pub(super) const VECTOR: usize = 48;
 
 /// The address of a datagram.
@@ -24,7 +24,7 @@ fn bytes<const N: usize>(from: &[u8], at: usize) -> [u8; N] {
 }
 
 impl Vector {
-    /// As `struct mlx5_av` of the kernel's `include/linux/mlx5/qp.h` has it.
+    /// Parses `struct mlx5_av` of the kernel's `include/linux/mlx5/qp.h`.
     pub(super) fn parse(vector: &[u8], port: &Port) -> Self {
         let word = |at| u32::from_be_bytes(bytes(vector, at));
         let half = |at| u16::from_be_bytes(bytes(vector, at));
@@ -46,7 +46,7 @@ impl Vector {
     }
 }
 
-/// The way to the other side of a connected queue pair.
+/// The route to the peer of a connected queue pair.
 pub(super) fn of_path(path: &[u8], port: &Port) -> Route {
     let mac = path.wide(ads::rmac_47_32) << 32 | path.wide(ads::rmac_31_0);
     let [_, _, mac @ ..] = mac.to_be_bytes();
@@ -103,7 +103,7 @@ impl Address {
     }
 }
 
-/// Whether packets to there come back to the same card.
+/// Whether packets to this destination return to the same card.
 pub(super) fn is_own(route: &Route, port: &Port) -> bool {
     match port.link {
         LinkLayer::InfiniBand => route.dlid == port.lid,
@@ -111,7 +111,7 @@ pub(super) fn is_own(route: &Route, port: &Port) -> bool {
     }
 }
 
-/// Whether datagrams to there go to a group.
+/// Whether datagrams to this destination go to a group.
 pub(super) fn is_group(route: &Route, port: &Port) -> bool {
     match port.link {
         LinkLayer::InfiniBand => route.dlid >= FIRST_GROUP && route.dlid != u16::MAX,

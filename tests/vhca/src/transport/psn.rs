@@ -1,13 +1,13 @@
-//! Packet sequence numbers: 24 bits that go round.
+//! Packet sequence numbers: 24 bits, with overflow.
 
 const BITS: u32 = 24;
 
-/// The number so many packets later.
+/// The number after `count` packets.
 pub(super) fn add(psn: u32, count: u32) -> u32 {
     psn.wrapping_add(count) & ((1 << BITS) - 1)
 }
 
-/// How far the second number is behind the first: negative when it comes before.
+/// The distance from the first number to the second: negative if the second comes before.
 pub(super) fn distance(from: u32, to: u32) -> i32 {
     (to.wrapping_sub(from) << (32 - BITS)) as i32 >> (32 - BITS)
 }

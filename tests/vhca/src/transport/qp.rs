@@ -1,4 +1,4 @@
-//! A queue pair: what it was made with, its state, and its two halves.
+//! A queue pair: its properties, its state, and its two halves.
 
 use super::requester::Requester;
 use super::responder::Responder;
@@ -10,7 +10,7 @@ use crate::queue::{Pages, ReceiveRing, WorkRing};
 
 use super::packet::Service;
 
-/// States of queue pairs, by the numbers that QUERY_QP tells.
+/// States of queue pairs, by the numbers of QUERY_QP.
 pub(crate) mod state {
     pub(crate) const RESET: u32 = 0;
     pub(crate) const INIT: u32 = 1;
@@ -21,14 +21,14 @@ pub(crate) mod state {
     pub(crate) const ERROR: u32 = 6;
 }
 
-/// What a queue pair carries: the kinds of `MLX5_QP_ST_*` in the kernel's `include/linux/mlx5/qp.h`.
+/// The kind of a queue pair: `MLX5_QP_ST_*` in the kernel's `include/linux/mlx5/qp.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Rc,
     Uc,
     Ud,
     Xrc,
-    /// Queue pairs 0 and 1 of the port, for the management of the subnet and of all else.
+    /// Queue pairs 0 and 1 of the port, for subnet management and general services.
     Management(u32),
     /// Changes memory keys, and sends nothing.
     Keys,
@@ -74,24 +74,24 @@ pub(crate) struct Qp {
     pub(crate) kind: Kind,
     pub(crate) context: Vec<u8>,
     pub(crate) sends: Option<WorkRing>,
-    /// Its own receive requests, if they are not in a shared queue.
+    /// Its own receive requests, if it does not use a shared queue.
     pub(crate) receives: Option<ReceiveRing>,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
 }
 
-/// Where receive requests are, by the numbers of `rq_type`.
+/// The place of receive requests, by the numbers of `rq_type`.
 const OWN_RECEIVES: u32 = 0;
 const SHARED_RECEIVES: u32 = 1;
 
-/// Number of the segment sizes below which a stride is not said.
+/// The code of the segment sizes from which a stride is counted.
 const LOG_SEGMENT: u32 = 4;
 
 impl Qp {
-    /// A queue pair as CREATE_QP describes it, without its number.
+    /// The queue pair that CREATE_QP describes, without its number.
     ///
     /// # Errors
-    /// `BadParameter` for what the device does not have, and as [`Pages::new`].
+    /// `BadParameter` for what the device does not support, and the errors of [`Pages::new`].
     pub(crate) fn new(input: &[u8]) -> Result<Self, Status> {
         let mut context = input.part(create_qp_in::qpc).to_vec();
         let kind = Kind::of(context.num(qpc::st)).ok_or(Status::BadParameter)?;
@@ -135,23 +135,23 @@ impl Qp {
         self.context.set(qpc::state, state);
     }
 
-    /// Whether requests that come from elsewhere are taken.
+    /// Whether requests of the peer are accepted.
     pub(crate) fn is_receiving(&self) -> bool {
         (state::READY_TO_RECEIVE..=state::SEND_DRAINED).contains(&self.state())
     }
 
-    /// The protection domain of its requests; none of one that changes keys of all domains.
+    /// The protection domain of its requests; none for one that changes keys of all domains.
     pub(crate) fn pd(&self) -> Option<u32> {
         (self.kind != Kind::Keys).then(|| self.context.num(qpc::pd))
     }
 
-    /// The shared queue its receive requests come from. The driver names one also where there is none: the kind says which it is.
+    /// The shared queue that provides its receive requests. The driver names one even if there is none: the kind decides.
     pub(crate) fn shared_receives(&self) -> Option<u32> {
         (self.context.num(qpc::rq_type) == SHARED_RECEIVES && self.kind != Kind::Xrc)
             .then(|| self.context.num(qpc::srqn_rmpn_xrqn))
     }
 
-    /// Most bytes of payload of a packet.
+    /// Maximum payload of a packet in bytes.
     pub(crate) fn mtu(&self) -> usize {
         match self.context.num(qpc::mtu) {
             code @ 1..=5 => 128 << code,
@@ -163,28 +163,28 @@ impl Qp {
         self.context.part(qpc::primary_address_path)
     }
 
-    /// The set of counters that it counts in; 0 for none.
+    /// The set of counters in which it counts; 0 for none.
     pub(crate) fn counter_set(&self) -> u32 {
         self.context.num(qpc::counter_set_id)
     }
 
-    /// The set of counters that a command puts it into, if it is one that does.
+    /// The set of counters to which a command moves it, if the command does this.
     pub(crate) fn wanted_counter_set(&self, opcode: u32, mask: u32, wanted: &[u8]) -> Option<u32> {
         let step = Step::of(opcode).filter(|_| wanted.len() == self.context.len())?;
         let mut fields = step.required.iter().chain(optional(mask));
         fields.any(|field| *field == qpc::counter_set_id).then(|| wanted.num(qpc::counter_set_id))
     }
 
-    /// Moves to the state that a command brings, with the attributes that it must and those that it says it has.
+    /// Changes to the state of a command, with the attributes that the command requires and those that its mask names.
     ///
     /// # Errors
-    /// `BadQpState` from a state that the command does not begin in, `BadOpcode` for no such command.
+    /// `BadQpState` if the command does not start from this state, `BadOpcode` if the command does not exist.
     pub(crate) fn modify(&mut self, opcode: u32, mask: u32, wanted: &[u8]) -> Result<(), Status> {
         let step = Step::of(opcode).ok_or(Status::BadOpcode)?;
         if step.from >> self.state() & 1 == 0 {
             return Err(Status::BadQpState);
         }
-        // A command without a context brings the state only.
+        // A command without a context only changes the state.
         if wanted.len() == self.context.len() {
             for field in step.required.iter().chain(optional(mask)) {
                 self.context.set(*field, wanted.wide(*field));
@@ -207,8 +207,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes the address of the other side: not the index of the partition key nor the time an answer may take, which come at
-    /// other steps.
+    /// Takes the address of the peer, without the index of the partition key and the response timeout, which other steps set.
     fn take_path(&mut self, wanted: &[u8]) {
         let kept = [ads::pkey_index, ads::ack_timeout].map(|field| (field, self.path().wide(field)));
         let path = wanted.part(qpc::primary_address_path);
@@ -217,7 +216,7 @@ impl Qp {
         kept.into_iter().for_each(|(field, value)| path.set(field, value));
     }
 
-    /// Forgets everything that is under way.
+    /// Discards everything in progress.
     fn reset(&mut self) {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
         self.context.set(qpc::counter_set_id, 0_u32);
@@ -243,11 +242,11 @@ impl Qp {
 /// A command that changes the state.
 #[derive(Clone, Copy, Debug)]
 struct Step {
-    /// The states it may begin in, one bit each.
+    /// The states from which it may start, one bit each.
     from: u32,
     to: u32,
     required: &'static [Field],
-    /// The address of the other side comes with it.
+    /// It includes the address of the peer.
     brings_path: bool,
 }
 
@@ -295,10 +294,10 @@ impl Step {
     }
 }
 
-/// The bit of the address of the other side in the mask of optional attributes.
+/// The bit for the address of the peer in the mask of optional attributes.
 const PRIMARY_PATH: u32 = 1 << 7;
 
-/// Other attributes by their bits, those of `enum mlx5_qp_optpar` in the kernel's `include/linux/mlx5/qp.h`.
+/// The bits of other attributes, as in `enum mlx5_qp_optpar` in the kernel's `include/linux/mlx5/qp.h`.
 const OPTIONAL: &[(u32, Field)] = &[
     (1, qpc::rre),
     (2, qpc::rae),

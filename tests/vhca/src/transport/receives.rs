@@ -10,21 +10,21 @@ use crate::mkey::Reach;
 use crate::queue::{CompletionEntry, Opcode, Segment, Syndrome, Xrc, event};
 use crate::queue_counter::QueueEvent;
 
-/// A receive request that a message goes into.
+/// A receive request that is being filled by a message.
 #[derive(Debug)]
 pub(super) struct Receiving {
     counter: u16,
     pub(super) segments: Vec<Segment>,
-    /// Who names these.
+    /// The user of the keys in the request.
     pub(super) reach: Reach,
-    /// Bytes that have come.
+    /// Number of bytes that have arrived.
     pub(super) filled: usize,
-    /// The shared queue of XRC it is from: where it completes is that queue's own affair.
+    /// The shared queue of XRC from which it was taken, which determines the completion queue.
     xrc: Option<Xrc>,
 }
 
 impl Qp {
-    /// Who names keys in the requests of this queue pair.
+    /// The user of the keys in requests of this queue pair.
     pub(super) fn reach(&self) -> Reach {
         Reach { pd: self.pd(), qpn: self.number, reserved: self.context.is(qpc::rlky) }
     }
@@ -67,7 +67,7 @@ impl Qp {
         }
     }
 
-    /// The message that goes into the request has ended.
+    /// The message that fills the request has ended.
     pub(super) fn complete_receive(
         &mut self,
         opcode: Opcode,
@@ -85,7 +85,7 @@ impl Qp {
         self.post_receive(&receiving, entry, around);
     }
 
-    /// The message that goes into the request cannot be received.
+    /// The message that fills the request cannot be received.
     pub(super) fn end_receiving(&mut self, syndrome: Syndrome, around: &mut Around<'_>) {
         let Some(receiving) = self.responder.receiving.take() else { return };
         around.counts.count_responder(syndrome);
@@ -102,7 +102,7 @@ impl Qp {
         around.complete(cqn, entry);
     }
 
-    /// The queue pair ends: what it has begun to receive, and what it could receive, is flushed.
+    /// The queue pair enters the error state: the receive in progress and the remaining ones are flushed.
     pub(super) fn enter_error(&mut self, around: &mut Around<'_>) {
         if self.state() != state::ERROR {
             self.set_state(state::ERROR);
@@ -110,7 +110,7 @@ impl Qp {
         }
     }
 
-    /// What follows from the state of error.
+    /// The consequences of the error state.
     pub(super) fn fail_all(&mut self, around: &mut Around<'_>) {
         self.end_receiving(Syndrome::Flushed, around);
         self.flush_receives(around);
@@ -119,7 +119,7 @@ impl Qp {
         }
     }
 
-    /// Completes every receive request of its own as flushed.
+    /// Completes all its own receive requests as flushed.
     pub(super) fn flush_receives(&mut self, around: &mut Around<'_>) {
         let cqn = self.context.num(qpc::cqn_rcv);
         while let Some(ring) = &mut self.receives {

@@ -1,5 +1,5 @@
-//! The half of a queue pair that sends: it takes requests from the queue, makes packets of them, and keeps these until they
-//! are acknowledged.
+//! The half of a queue pair that sends: it takes requests from the queue, makes packets from them, and keeps these until they are
+//! acknowledged.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,42 +17,42 @@ use crate::ifc::context::{ads, qpc};
 use crate::mkey::{Access, Denied};
 use crate::queue::{Segment, Syndrome};
 
-/// Requests that may be under way.
+/// Maximum number of requests in flight.
 const MOST_FLIGHTS: usize = 64;
 
-/// Packets under way, or answers to come, above which no other request is begun. More of them would wait on the wire for longer than
-/// the timeout is, and come again behind those that wait.
+/// If there are more packets in flight, or outstanding responses, no other request is begun. More packets would wait on the wire for
+/// longer than the timeout, and would be sent again behind those that wait.
 const MOST_PACKETS: i32 = 128;
 
-/// What sends, and what it has sent.
+/// The state of the sender, and what it has sent.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
-    /// The next block of the queue that is looked at.
+    /// The next block of the queue to be read.
     pub(crate) consumer: u16,
     pub(crate) next_psn: u32,
     pub(super) flights: VecDeque<Flight>,
-    /// How often it has tried again since something was acknowledged: after silence, and where there was no request.
+    /// Number of retries since the last acknowledgement: after a timeout, and if the peer had no receive request.
     pub(super) retries: u32,
     pub(super) unready: u32,
-    /// It has sent again what was missing, and nothing of it was acknowledged since: what else shows that it is missing is no news.
+    /// The missing packets were sent again, and none of them was acknowledged since: further signs of the same loss are ignored.
     pub(super) has_asked: bool,
-    /// When it gives up waiting for an answer.
+    /// When it stops waiting for a response.
     pub(super) deadline: Option<Duration>,
-    /// When it tries again, after the other side was not ready.
+    /// When it retries after the peer was not ready.
     pub(super) resume: Option<Duration>,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) counter: u16,
     pub(super) opcode: u8,
     pub(super) wants_completion: bool,
     pub(super) first: u32,
-    /// Packet sequence numbers it takes, and how many of them were acknowledged or answered.
+    /// The number of its packet sequence numbers, and how many of them were acknowledged or answered.
     pub(super) span: u32,
     pub(super) acked: u32,
-    /// What it has sent: all of a message, or the one packet that asks.
+    /// The packets that were sent: all of a message, or the one packet of a request.
     pub(super) packets: Vec<Packet>,
     pub(super) work: Work,
 }
@@ -61,13 +61,13 @@ pub(super) struct Flight {
 pub(super) enum Work {
     /// Done when it is acknowledged.
     Message,
-    /// An answer is put there.
+    /// A response is written there.
     Read {
         to: Answer,
         len: u32,
     },
     Atomic(Answer),
-    /// Done when it is its turn.
+    /// Done when the requests before it are.
     Nothing,
     Keys {
         key: u32,
@@ -77,7 +77,7 @@ pub(super) enum Work {
     Fault(Syndrome),
 }
 
-/// Where an answer goes: to memory, or into the completion if it is short.
+/// The destination of a response: memory, or the completion if it is short.
 #[derive(Debug)]
 pub(super) enum Answer {
     Memory(Vec<Segment>),
@@ -89,7 +89,7 @@ impl Flight {
         matches!(self.work, Work::Read { .. } | Work::Atomic(_))
     }
 
-    /// Whether nothing after it may begin before it is done.
+    /// Whether no request after it may begin before it is done.
     fn bars(&self) -> bool {
         matches!(self.work, Work::Keys { .. } | Work::Invalidate(_) | Work::Fault(_))
     }
@@ -104,20 +104,20 @@ impl Requester {
         self.next_psn = first;
     }
 
-    /// How many packets were sent and not acknowledged, or are to be answered.
+    /// Number of packets that were sent and not acknowledged, and of outstanding responses.
     fn under_way(&self) -> i32 {
         let oldest = self.flights.iter().find(|flight| !flight.is_done());
         oldest.map_or(0, |flight| psn::distance(psn::add(flight.first, flight.acked), self.next_psn))
     }
 
-    /// The time at which something is to be done without being asked.
+    /// The time of the next action without an external cause.
     pub(crate) fn due(&self) -> Option<Duration> {
         self.resume.or(self.deadline)
     }
 }
 
 impl Qp {
-    /// Goes on sending, as far as it can.
+    /// Continues sending, as far as possible.
     pub(crate) fn advance(&mut self, around: &mut Around<'_>) {
         loop {
             match self.state() {
@@ -165,7 +165,7 @@ impl Qp {
         })
     }
 
-    /// Makes packets of a request and sends them.
+    /// Makes packets from a request and sends them.
     fn launch(&mut self, wqe: Wqe, around: &mut Around<'_>) {
         let mut flight = Flight {
             counter: wqe.counter,
@@ -192,7 +192,7 @@ impl Qp {
                 self.requester.deadline = self.deadline(around.now);
             }
         } else {
-            // Nobody acknowledges it: it is done when it is sent.
+            // It is not acknowledged, so it is done when it is sent.
             flight.acked = flight.span;
         }
         self.requester.flights.push_back(flight);
@@ -316,7 +316,7 @@ impl Qp {
         Ok(())
     }
 
-    /// A packet to the other side, without what is particular to it.
+    /// A packet for the peer, without the fields of the operation.
     pub(super) fn packet(&self, operation: Kind) -> Packet {
         Packet::new(self.kind.service(), operation, self.context.num(qpc::remote_qpn))
     }
@@ -326,7 +326,7 @@ impl Qp {
         (code > 0).then(|| now + Duration::from_nanos(4096 << code))
     }
 
-    /// Completes what is done, in the order in which it was posted.
+    /// Completes the requests that are done, in the order in which they were posted.
     pub(super) fn retire(&mut self, around: &mut Around<'_>) {
         while self.requester.flights.front().is_some_and(Flight::is_done) {
             let Some(mut flight) = self.requester.flights.pop_front() else { return };
@@ -371,7 +371,7 @@ impl Qp {
         }
     }
 
-    /// Completes every request that is in the queue as flushed.
+    /// Completes every request in the queue as flushed.
     pub(super) fn flush_sends(&mut self, around: &mut Around<'_>) {
         (self.requester.deadline, self.requester.resume) = (None, None);
         while let Some(flight) = self.requester.flights.pop_front() {
@@ -382,7 +382,7 @@ impl Qp {
         }
     }
 
-    /// A request ends without success.
+    /// A request ends with an error.
     fn end_request(&self, counter: u16, opcode: u8, syndrome: Syndrome, around: &mut Around<'_>) {
         around.counts.count_requester(syndrome);
         let entry = completion::requester_error(self, counter, opcode, syndrome);

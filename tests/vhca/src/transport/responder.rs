@@ -1,4 +1,4 @@
-//! The half of a queue pair that receives: it carries out what packets ask for, and answers.
+//! The half of a queue pair that receives: it executes the requests in packets, and responds.
 
 use std::collections::VecDeque;
 
@@ -13,39 +13,39 @@ use crate::mkey::{self, Access, Reach};
 use crate::queue::{Opcode, ReceiveRing, Segment, Syndrome, event};
 use crate::queue_counter::QueueEvent;
 
-/// Answers of atomic operations that are kept, for who asks again.
+/// Number of responses of atomic operations that are kept for repeated requests.
 const ATOMICS_KEPT: usize = 16;
 
-// Syndromes of answers: the InfiniBand specification, 9.7.5.2.
+// Syndromes of responses: the InfiniBand specification, 9.7.5.2.
 const ACKNOWLEDGED: u8 = 0x1f;
 const NOT_READY: u8 = 0x20;
 const REFUSED: u8 = 0x60;
 
-/// What receives, and what it has received.
+/// The state of the receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     pub(crate) expected: u32,
-    /// Messages that are finished.
+    /// Number of finished messages.
     messages: u32,
-    /// It was said that something is missing, and nothing was found since.
+    /// A loss was reported, and the missing packet has not arrived since.
     has_asked: bool,
     pub(super) receiving: Option<Receiving>,
-    /// Where the rest of a message is written to, and how many bytes of it were.
+    /// Where the rest of a message is written, and how many bytes have been written.
     writing: Option<Remote>,
     written: u32,
-    /// What atomic operations have found, by their numbers.
+    /// The old values of atomic operations, by their sequence numbers.
     atomics: VecDeque<(u32, u64)>,
-    /// What follows belongs to a message that is lost.
+    /// The following packets belong to a message that is dropped.
     drops: bool,
 }
 
-/// Why a message does not go on.
+/// Why a message is not continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     NotReady,
     InvalidRequest,
     Access,
-    /// The receive request is no good.
+    /// The receive request is invalid.
     Operation(Syndrome),
 }
 
@@ -55,7 +55,7 @@ impl Responder {
     }
 }
 
-/// What an operation is part of.
+/// The kind of message of which an operation is a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     Send,
@@ -63,7 +63,7 @@ enum Message {
 }
 
 fn message_of(kind: Kind) -> Option<(Message, bool, bool)> {
-    // Which message, whether it begins, whether it ends.
+    // The message, whether the packet begins it, and whether it ends it.
     Some(match kind {
         Kind::SendFirst => (Message::Send, true, false),
         Kind::SendMiddle => (Message::Send, false, false),
@@ -77,7 +77,7 @@ fn message_of(kind: Kind) -> Option<(Message, bool, bool)> {
     })
 }
 
-/// What a packet is counted as, if a request on the responder's memory begins with it.
+/// The counter of a packet that begins a request on the responder's memory.
 fn request_of(kind: Kind) -> Option<QueueEvent> {
     Some(match kind {
         Kind::WriteFirst | Kind::WriteOnly | Kind::WriteOnlyImmediate => QueueEvent::Write,
@@ -88,7 +88,7 @@ fn request_of(kind: Kind) -> Option<QueueEvent> {
 }
 
 impl Qp {
-    /// A packet has come from the other side.
+    /// A packet of the peer arrives.
     pub(crate) fn receive(&mut self, route: &Route, packet: &Packet, around: &mut Around<'_>) {
         if !self.is_receiving() || packet.service != self.kind.service() {
             return;
@@ -134,7 +134,7 @@ impl Qp {
                 }
             }
             Err(Refusal::NotReady) => {
-                // The other side comes back with this packet: nobody asks for it when those behind it come now.
+                // The peer repeats this packet, so the packets after it need not be reported as missing.
                 self.responder.has_asked = true;
                 let timer = self.context.num(qpc::min_rnr_nak) as u8;
                 self.answer(packet.psn, NOT_READY | timer, around);
@@ -163,11 +163,11 @@ impl Qp {
         }
     }
 
-    /// A packet that was carried out before: it is answered again.
+    /// A packet that was executed before: the response is sent again.
     fn repeat(&mut self, packet: &Packet, around: &mut Around<'_>) {
         around.count(QueueEvent::Duplicate);
         match packet.operation {
-            // What it asks for now may be less than what it asked for then.
+            // It may request less than the first time.
             Kind::ReadRequest => drop(self.answer_read(packet, around)),
             Kind::CompareSwap | Kind::FetchAdd => {
                 let found = self.responder.atomics.iter().find(|(psn, _)| *psn == packet.psn);
@@ -184,7 +184,7 @@ impl Qp {
         around.send(path::of_path(self.path(), around.port), packet);
     }
 
-    /// Without acknowledgements: what does not fit is dropped, with the rest of its message.
+    /// For unreliable transports: a packet that does not fit is dropped, with the rest of its message.
     fn receive_unreliable(&mut self, route: &Route, packet: &Packet, around: &mut Around<'_>) {
         let Some((_, begins, _)) = message_of(packet.operation) else { return };
         let gap = packet.psn != self.responder.expected;
@@ -309,7 +309,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Sends what is asked for, and says how many packets that are.
+    /// Sends the requested data, and returns the number of packets.
     fn read(&mut self, packet: &Packet, around: &mut Around<'_>) -> Result<u32, Refusal> {
         self.responder.messages = psn::add(self.responder.messages, 1);
         self.answer_read(packet, around)
@@ -385,7 +385,7 @@ impl Qp {
         around.send(path::of_path(self.path(), around.port), packet);
     }
 
-    /// The memory that the other side may name: by the domain of the queue pair, or of the shared queue that the packet names.
+    /// The memory that the peer may name: that of the queue pair's domain, or of the shared queue that the packet names.
     fn remote_reach(&self, packet: &Packet, around: &Around<'_>) -> Result<Reach, Refusal> {
         let mut reach = self.reach();
         if packet.service == Service::Xrc {

@@ -1,4 +1,4 @@
-//! Two queue pairs that are connected to each other, with requests in memory laid out as the driver does.
+//! Two queue pairs that are connected to each other, with requests in memory with the driver's layout.
 
 mod counters;
 
@@ -15,7 +15,7 @@ const PD: u32 = 3;
 const KEY: u32 = 0x1055;
 const LID: u16 = 7;
 const ALL_MEMORY: u64 = 0x10_0000;
-/// Where receive requests end and requests to send begin.
+/// The end of receive requests and the beginning of send requests.
 const SENDS: u64 = 256;
 
 /// Page by page: the ring of a queue pair, its doorbell, the ring of its completions, their doorbell.
@@ -23,7 +23,7 @@ fn place(qpn: u32, page: u64) -> u64 {
     0x1_0000 * u64::from(qpn) + 0x1000 * page
 }
 
-/// Two queue pairs. Lower numbers are those of the port's own.
+/// Two queue pairs. The port has the lower numbers.
 const A: u32 = 2;
 const B: u32 = 3;
 
@@ -82,7 +82,7 @@ fn segment(len: u32, address: u64) -> Vec<u8> {
     [&len.to_be_bytes()[..], &KEY.to_be_bytes(), &address.to_be_bytes()].concat()
 }
 
-/// Writes a request of one block to the queue, and rings for it in the record alone.
+/// Writes a request of one block to the queue, and updates only the doorbell record.
 fn post(device: &Device, qpn: u32, counter: u16, opcode: u8, segments: &[Vec<u8>]) {
     let mut wqe = vec![0, 0, 0, opcode, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0];
     wqe[1..3].copy_from_slice(&counter.to_be_bytes());
@@ -92,7 +92,7 @@ fn post(device: &Device, qpn: u32, counter: u16, opcode: u8, segments: &[Vec<u8>
     device.memory.write(place(qpn, 1) + 4, &u32::from(counter + 1).to_be_bytes()).unwrap();
 }
 
-/// What completions say they are, in order.
+/// The kinds of completions, in order.
 fn completions(device: &Device, number: u32) -> Vec<u8> {
     let count = device.cqs[&number].context.num(cqc::producer_counter);
     let kind = |index: u32| {
@@ -145,7 +145,7 @@ fn what_is_missing_of_an_answer_is_asked_for_once() {
     device.arrive(&route, &request);
     let answers = std::mem::take(&mut device.transport.transit);
     assert_eq!(answers.len(), 5);
-    // The second is lost.
+    // The second one is lost.
     for (_, (route, answer)) in answers.iter().enumerate().filter(|(index, _)| *index != 1) {
         device.arrive(route, answer);
     }
@@ -160,7 +160,7 @@ fn what_is_missing_of_an_answer_is_asked_for_once() {
     assert_eq!(read, bytes);
 }
 
-/// What a queue pair does not carry out at all is an invalid request; a key that does not open the memory is another fault
+/// An operation that a queue pair does not support is an invalid request; a key that does not allow the access is another error
 /// (InfiniBand, 11.6.2).
 #[test]
 fn an_operation_that_is_not_allowed_is_an_invalid_request() {
@@ -181,7 +181,7 @@ fn an_operation_that_is_not_allowed_is_an_invalid_request() {
 #[test]
 fn a_request_waits_until_less_is_under_way() {
     let mut device = pair();
-    // Packets of 256 bytes: two requests fill what may be under way, and the third waits.
+    // Packets of 256 bytes: two requests reach the limit of packets in flight, and the third waits.
     for counter in 0..3 {
         post(&device, A, counter, SEND, &[segment(64 * 256, 0x8000)]);
     }

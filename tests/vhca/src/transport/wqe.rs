@@ -1,4 +1,4 @@
-//! Requests in a send queue, as the device finds them.
+//! Requests in a send queue, as the device reads them.
 //!
 //! Layouts: `struct mlx5_wqe_ctrl_seg` and others in the kernel's `include/linux/mlx5/qp.h`.
 
@@ -28,7 +28,7 @@ const COMPLETION: u8 = 0x08;
 const SOLICITED: u8 = 0x02;
 const FENCE: u8 = 0xe0;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Nop,
@@ -45,10 +45,10 @@ pub(super) enum Operation {
     LocalInvalidate(u32),
 }
 
-/// A request with what stands behind its control segment.
+/// A request, with the part after its control segment.
 #[derive(Clone, Debug)]
 pub(super) struct Wqe {
-    /// Its first block.
+    /// The index of its first block.
     pub(super) counter: u16,
     pub(super) opcode: u8,
     pub(super) wants_completion: bool,
@@ -60,11 +60,11 @@ pub(super) struct Wqe {
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     pub(super) operation: Operation,
-    /// The shared queue at the other side, of XRC.
+    /// The peer's shared queue, for XRC.
     pub(super) srq: u32,
     /// The address of a datagram.
     pub(super) address: Option<[u8; VECTOR]>,
-    /// Data segments; or all of the request, if it changes a key.
+    /// Data segments; or the whole request, if it changes a key.
     pub(super) data: Vec<u8>,
 }
 
@@ -77,13 +77,13 @@ fn wide(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Wqe {
-    /// Takes the next request from the queue of a queue pair, if the doorbell says that there is one.
+    /// Takes the next request from the queue of a queue pair, if the doorbell announces one.
     ///
     /// # Errors
-    /// When the ring or its doorbell is not in the guest's memory.
+    /// If the ring or its doorbell is not in the guest's memory.
     pub(super) fn take(qp: &mut Qp, memory: &Memory) -> Result<Option<Self>, Fault> {
         let Some(ring) = &qp.sends else { return Ok(None) };
-        // The second word of the doorbell record is the sender's.
+        // The second word of the doorbell record belongs to the sender.
         let producer = memory.word(ring.doorbell.wrapping_add(4))? as u16;
         let counter = qp.requester.consumer;
         let left = producer.wrapping_sub(counter);
@@ -95,7 +95,7 @@ impl Wqe {
         let mut bytes = vec![0; usize::from(control[7] & 0x3f) * 16];
         ring.read(memory, counter, &mut bytes)?;
         let blocks = bytes.len().div_ceil(64).max(1) as u16;
-        // A request that ends behind what was rung for takes the queue no further than that.
+        // If a request extends beyond what the doorbell announced, the queue stops there.
         qp.requester.consumer = counter.wrapping_add(blocks.min(left));
         let is_sound = blocks <= left
             && bytes.len() >= 16
@@ -184,7 +184,7 @@ impl Body {
     }
 }
 
-/// A piece of data: bytes in the request itself, or a segment.
+/// A part of the data: bytes in the request itself, or a segment.
 pub(super) enum Piece<'a> {
     Bytes(&'a [u8]),
     Segment(Segment),
@@ -197,7 +197,7 @@ pub(super) fn pieces(mut data: &[u8]) -> impl Iterator<Item = Result<Piece<'_>, 
         let segment = Segment::parse(first);
         if segment.len & 0x8000_0000 == 0 {
             data = behind;
-            // Of no bytes means of as many as there can be.
+            // A length of zero means the maximum.
             let len = if segment.len == 0 { 1 << 31 } else { segment.len };
             return Some(Ok(Piece::Segment(Segment { len, ..segment })));
         }

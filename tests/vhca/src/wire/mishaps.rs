@@ -1,23 +1,23 @@
-//! What can happen to packets on their way.
+//! Faults of the wire.
 
-/// Something that happens to the next packets.
+/// A fault of the next packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
     /// They are lost.
     Drop,
-    /// They come twice.
+    /// They arrive twice.
     Repeat,
-    /// Each comes after the one behind it.
+    /// Each arrives after the next one.
     Swap,
 }
 
-/// What is to happen to the next packets, and how often it has happened.
+/// The faults of the next packets, and how often each has occurred.
 #[derive(Debug, Default)]
 pub(crate) struct Mishaps {
-    /// How many packets are still to have each, by their order above.
+    /// The number of packets for each fault, in the order above.
     left: [u32; 3],
     happened: [u64; 3],
-    /// Parts in a million that are lost by chance, and the state of the generator.
+    /// The share of packets that are lost at random, in parts per million, and the state of the generator.
     chance: u32,
     seed: u64,
 }
@@ -27,27 +27,27 @@ impl Mishaps {
         self.left[mishap as usize] = times;
     }
 
-    /// From now on so many packets in a hundred are lost, the same ones each time that the seed is the same.
+    /// From now on, this percentage of packets is lost. The same seed loses the same packets.
     pub(crate) fn lose(&mut self, percent: f64, seed: u64) {
         (self.chance, self.seed) = ((percent * 1e4) as u32, seed);
     }
 
-    /// Nothing happens any more.
+    /// Ends all faults.
     pub(crate) fn heal(&mut self) {
         (self.left, self.chance) = ([0; 3], 0);
     }
 
-    /// How many packets were lost, came twice, and came late.
+    /// The number of packets that were lost, that arrived twice, and that arrived late.
     pub(crate) fn happened(&self) -> [(&'static str, u64); 3] {
         let [dropped, repeated, swapped] = self.happened;
         [("dropped", dropped), ("repeated", repeated), ("swapped", swapped)]
     }
 
-    /// What happens to a packet that is sent now, with another behind it or not.
+    /// The fault of a packet that is sent now. `is_last` says that no other packet follows.
     pub(crate) fn next(&mut self, is_last: bool) -> Option<Mishap> {
         let is_lost = self.is_lost_by_chance();
         let planned = [Mishap::Drop, Mishap::Repeat, Mishap::Swap].into_iter().find(|mishap| {
-            // What has nothing behind it is not exchanged with anything.
+            // A packet without a following one cannot be swapped.
             self.left[*mishap as usize] > 0 && !(*mishap == Mishap::Swap && is_last)
         });
         let mishap = if is_lost { Some(Mishap::Drop) } else { planned };
@@ -87,7 +87,7 @@ mod tests {
         let drops = [mishaps.next(true), mishaps.next(true)];
         assert_eq!(drops, [Some(Mishap::Drop); 2]);
         assert_eq!(mishaps.next(true), Some(Mishap::Repeat));
-        // Nothing is behind it.
+        // No packet follows.
         assert_eq!(mishaps.next(true), None);
         assert_eq!((mishaps.next(false), mishaps.next(false)), (Some(Mishap::Swap), None));
         assert_eq!(mishaps.happened().map(|(_, times)| times), [2, 1, 1]);

@@ -1,4 +1,4 @@
-//! The wire behind the port: frames that leave the device, and where they go.
+//! The wire of the port: frames that leave the device, and their destination.
 
 mod mishaps;
 
@@ -12,16 +12,16 @@ use vpci::wire::{Ends, Line};
 pub(crate) use self::mishaps::{Mishap, Mishaps};
 use crate::server::Shared;
 
-/// Frames that were sent and are kept for the control line.
+/// Number of sent frames that are kept for the control line.
 const SENT_KEPT: usize = 4096;
 
-/// The wire, as the device sees it.
+/// The wire, from the point of view of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
-    /// Frames come back that were sent.
+    /// Sent frames return.
     pub(crate) is_loop: bool,
     pub(crate) sent: VecDeque<Vec<u8>>,
-    /// What happens on the way to packets of the connected transports.
+    /// The faults of packets of the connected transports.
     pub(crate) mishaps: Mishaps,
     /// To the thread that sends, if there is another end.
     line: Option<Line>,
@@ -35,7 +35,7 @@ impl Wire {
         }
     }
 
-    /// Tells the other end how late it is here, and says how late it may become.
+    /// Sends the time of this device to the other end, and returns the time to which it may advance.
     pub(crate) fn keep_pace(&self, time: Duration) -> Duration {
         let until = self.line.as_ref().map(|line| {
             line.tell(time);
@@ -56,7 +56,7 @@ impl Wire {
 /// Connects a device to the other end.
 ///
 /// # Errors
-/// When its own socket cannot be made. The other one may come later.
+/// If its own socket cannot be created. The other one may be created later.
 pub(crate) fn connect(ends: &Ends, device: &Shared) -> io::Result<()> {
     let to = Shared::clone(device);
     let line = vpci::wire::connect(ends, move |frame| lock(&to).frame_arrives(frame))?;

@@ -1,15 +1,15 @@
-//! What an Accept header asks for (RFC 9110, 12.5.1), of the two forms that there are.
+//! Chooses between the two formats by the Accept header (RFC 9110, 12.5.1).
 
-/// How much one form is liked: the quality of the most specific range that has it.
+/// The preference for one format: the quality of the most specific media range that contains it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Liking {
-    /// 1 for `*/*`, 2 for `type/*`, 3 for the type itself; none of them yet.
+    /// 1 for `*/*`, 2 for `type/*`, 3 for the type itself, 0 if there was none yet.
     specific: u8,
     quality: u32,
 }
 
 impl Liking {
-    /// Of ranges that are as specific the one counts that is liked most.
+    /// Of ranges that are equally specific, the one with the highest quality counts.
     fn hear(&mut self, specific: u8, quality: u32) {
         if (specific, quality) > (self.specific, self.quality) {
             *self = Self { specific, quality };
@@ -17,8 +17,9 @@ impl Liking {
     }
 }
 
-/// Whether OpenMetrics is wanted: it has to be named, in version 1.0.0 or in any, and not be liked less than the classic text, which ranges such as
-/// `*/*` and `text/*` have, too. A client that only says that it takes everything gets the classic text.
+/// Whether the response is OpenMetrics. The client has to name it, in version 1.0.0 or without a version, with at least the
+/// quality of the classic text format, which ranges such as `*/*` and `text/*` contain too. A client that only accepts everything
+/// gets the classic format.
 pub(super) fn wants_open_metrics<'a>(accepts: impl Iterator<Item = &'a str>) -> bool {
     let (mut open_metrics, mut text) = (Liking::default(), Liking::default());
     for range in accepts.flat_map(|value| value.split(',')) {
@@ -46,7 +47,7 @@ pub(super) fn wants_open_metrics<'a>(accepts: impl Iterator<Item = &'a str>) -> 
     open_metrics.quality > 0 && open_metrics.quality >= text.quality
 }
 
-/// `0.75` in thousandths; what is no number is the least of them.
+/// `0.75` in thousandths. If the value is not a number, the result is 0.
 fn thousandths(value: &str) -> u32 {
     let number = value.parse::<f64>().ok().filter(|number| (0.0..=1.0).contains(number));
     number.map_or(0, |number| (number * 1000.0).round() as u32)
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn the_form_is_the_one_that_is_liked_more() {
         for (accept, wanted) in [
-            // Prometheus 2.42 and 3.5, and curl.
+            // The headers of Prometheus 2.42 and 3.5, and of curl.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 true,
@@ -83,12 +84,12 @@ mod tests {
             ("application/openmetrics-text;q=0.5, */*", false),
             ("*/*, application/openmetrics-text;q=0.5", false),
             ("application/openmetrics-text;q=0.5, text/*;q=0.8", false),
-            // What is said of the type itself goes before what is said of all.
+            // The quality of the type itself takes precedence over that of `*/*`.
             ("application/openmetrics-text;q=0.5, text/plain;q=0.1, */*", true),
             ("application/openmetrics-text;q=0.5, text/plain;q=0, */*;q=0.9", true),
             ("application/openmetrics-text;q=0, application/*", false),
             ("application/*, text/plain;q=0.1", false),
-            // A version of the classic text that there is not.
+            // A version of the classic format that does not exist.
             ("application/openmetrics-text;q=0.5, text/plain;version=1.0.0", true),
             (";;;,=,q=1", false),
         ] {

@@ -1,4 +1,4 @@
-//! As much of HTTP as a scrape needs.
+//! The part of HTTP that scrapes need.
 
 mod accept;
 pub(super) mod request;

@@ -1,20 +1,20 @@
-//! The head of a request, and what is answered to it. Any bytes may come.
+//! Parses the head of a request and decides on the response. The input may be any bytes.
 
 use super::accept;
 
-/// Longest head: what Prometheus sends has some hundred bytes.
+/// Maximum length of a head. Prometheus sends some hundred bytes.
 pub(crate) const MAX_HEAD: usize = 8 * 1024;
-/// Most header fields.
+/// Maximum number of header fields.
 const MAX_FIELDS: usize = 64;
 
-/// What there is.
+/// The pages that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     Metrics { open_metrics: bool },
     Root,
 }
 
-/// A refusal: the status code of HTTP and its words.
+/// A refusal: the status code of HTTP and its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(pub(crate) u16, pub(crate) &'static str);
 
@@ -26,15 +26,15 @@ pub(crate) const CONTENT_TOO_LARGE: Refusal = Refusal(413, "Content Too Large");
 pub(crate) const HEAD_TOO_LARGE: Refusal = Refusal(431, "Request Header Fields Too Large");
 pub(crate) const VERSION_NOT_SUPPORTED: Refusal = Refusal(505, "HTTP Version Not Supported");
 
-/// A whole head.
+/// A complete head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) page: Result<Page, Refusal>,
-    /// The answer has no body (HEAD).
+    /// The response has no body (HEAD).
     pub(crate) head_only: bool,
 }
 
-/// Reads a head; none if more of it has to come.
+/// Parses a head. Returns `None` if it is not complete yet.
 pub(crate) fn parse(bytes: &[u8]) -> Option<Request> {
     let refused = |refusal| Some(Request { page: Err(refusal), head_only: false });
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
@@ -78,7 +78,7 @@ fn page(method: &str, target: &str, version: u8, fields: &[httparse::Header<'_>]
     Ok(page)
 }
 
-/// The path of a target, which may be a whole URL (RFC 9112, 3.2.2).
+/// The path of a request target, which may be a complete URL (RFC 9112, 3.2.2).
 fn path(target: &str) -> &str {
     let is_http =
         |scheme: &&str| scheme.eq_ignore_ascii_case("http://") || scheme.eq_ignore_ascii_case("https://");

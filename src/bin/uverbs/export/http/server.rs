@@ -1,7 +1,8 @@
-//! Connections: a thread for each, so many at most, and so long at most.
+//! Connections: one thread for each, with a limit on their number and on their duration.
 //!
-//! When there are as many as there may be, the oldest one is ended for the sake of a new one: a scrape takes milliseconds, so the oldest is the
-//! slowest, and whoever holds connections open without asking keeps nobody out. A connection is for one request.
+//! If the limit is reached, the oldest connection is closed to make room for a new one. A scrape takes milliseconds, so the
+//! oldest connection is the slowest, and clients that hold connections open without a request cannot keep others out. Each
+//! connection serves one request.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -14,43 +15,43 @@ use nix::errno::Errno;
 
 use super::request::{self, MAX_HEAD, Page, Refusal, Request, TIMEOUT};
 
-/// What may be asked of the server.
+/// The limits of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at a time.
+    /// Maximum number of connections at a time.
     pub(crate) connections: usize,
-    /// For a request, and again for its answer.
+    /// Maximum time for a request, and again for its response.
     pub(crate) time: Duration,
 }
 
-/// How much of what was sent beyond the first request is read, so that its answer arrives (RFC 9112, 9.6).
+/// How many bytes behind the first request are read, so that the response arrives (RFC 9112, 9.6).
 const LINGER: usize = 64 * 1024;
 const LINGER_TIME: Duration = Duration::from_millis(500);
 
-/// How long threads of ended connections may take to end before a new connection is turned away.
+/// How long to wait for the threads of closed connections to end before a new connection is refused.
 const ROOM_TIME: Duration = Duration::from_secs(2);
 
-/// Room on the stack of a connection's thread.
+/// Stack size of a connection's thread.
 const STACK: usize = 256 * 1024;
 
-/// The answer to a request for a page: the type of its content, and the content.
+/// The content of a page, and its type.
 pub(crate) struct Content {
     pub(crate) kind: &'static str,
     pub(crate) body: Body,
 }
 
-/// Bytes that are the connection's own, or shared.
+/// Bytes that belong to the connection, or that connections share.
 pub(crate) type Body = Box<dyn AsRef<[u8]>>;
 
-/// Makes the content of a page.
+/// Creates the content of a page.
 pub(crate) type Pages = dyn Fn(Page) -> Content + Send + Sync;
 
-/// Everything that connections share.
+/// The state that all connections share.
 pub(crate) struct Server {
     limits: Limits,
     pages: Box<Pages>,
     open: Mutex<Vec<Arc<TcpStream>>>,
-    /// Threads that have not ended: those of connections that were ended may wait for a device to be read.
+    /// Number of threads that have not ended. The threads of closed connections may still wait for a device to be read.
     threads: AtomicUsize,
 }
 
@@ -63,16 +64,16 @@ impl Server {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection that has come, and serves it in a thread of its own.
+    /// Accepts a connection and serves it in a new thread.
     ///
     /// # Errors
-    /// Those of accepting. One that went away meanwhile is none; too many open files are.
+    /// The errors of accepting. A connection that was closed meanwhile is not an error; too many open files is.
     pub(crate) fn accept(self: &Arc<Self>, listener: &TcpListener) -> io::Result<()> {
         let stream = match listener.accept() {
             Ok((stream, _)) => Arc::new(stream),
             Err(error) if is_harmless(&error) => return Ok(()),
             Err(error) => {
-                // Of files too few are allowed: the oldest connection gives its own back.
+                // If too few files are allowed, the oldest connection is closed.
                 let is_short =
                     matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EMFILE | Errno::ENFILE));
                 let mut open = self.open();
@@ -85,12 +86,12 @@ impl Server {
         if !self.has_room() {
             return Ok(());
         }
-        // A connection waits, though its listener does not.
+        // The connection blocks, although its listener does not.
         stream.set_nonblocking(false)?;
         {
             let mut open = self.open();
             if open.len() >= self.limits.connections {
-                // Its thread finds the end of the stream.
+                // Its thread then reads the end of the stream.
                 let _ = open.remove(0).shutdown(Shutdown::Both);
             }
             open.push(stream.clone());
@@ -98,7 +99,7 @@ impl Server {
         let (server, ours) = (self.clone(), stream.clone());
         let run = move || {
             let _forget = Forget(&server, &ours);
-            // Whoever scrapes sees what went wrong; there is nobody else to tell.
+            // The client sees the error; it is not reported elsewhere.
             let _ = server.serve(&ours);
         };
         self.threads.fetch_add(1, Ordering::Relaxed);
@@ -106,10 +107,10 @@ impl Server {
         spawned.map(drop).inspect_err(|_| self.forget(&stream))
     }
 
-    /// Whether there may be one more thread. Those whose connection was ended take a moment to end, too.
+    /// Whether one more thread may be started. Threads of closed connections take a moment to end.
     fn has_room(&self) -> bool {
         let begun = Instant::now();
-        // Only this thread counts up.
+        // Only this thread increases the number.
         while self.threads.load(Ordering::Relaxed) >= 2 * self.limits.connections {
             if begun.elapsed() > ROOM_TIME {
                 return false;
@@ -124,7 +125,7 @@ impl Server {
         self.open().retain(|open| !Arc::ptr_eq(open, stream));
     }
 
-    /// One request and its answer.
+    /// Serves one request.
     fn serve(&self, stream: &TcpStream) -> io::Result<()> {
         let Some(request) = self.request(stream)? else { return Ok(()) };
         let (status, content) = match request.page {
@@ -156,7 +157,7 @@ impl Server {
         Ok(())
     }
 
-    /// Reads a head; none if nobody asks.
+    /// Reads a head; `None` if the client sends nothing.
     fn request(&self, mut stream: &TcpStream) -> io::Result<Option<Request>> {
         let deadline = Instant::now() + self.limits.time;
         let (mut head, mut len) = (vec![0; MAX_HEAD], 0);
@@ -175,7 +176,7 @@ impl Server {
                 Err(error) => return Err(error),
             };
             let is_first = len == 0;
-            // Between the ends of lines nothing is decided: what comes in single bytes is not looked at for each.
+            // The head is parsed only when a line has ended, so that input in single bytes is not parsed again for each byte.
             let is_due = is_first || room[..came].contains(&b'\n');
             len += came;
             if !is_due && len < MAX_HEAD {
@@ -188,7 +189,7 @@ impl Server {
     }
 }
 
-/// Forgets a connection when its thread ends, however it ends.
+/// Removes a connection from the list when its thread ends, also by a panic.
 struct Forget<'a>(&'a Server, &'a Arc<TcpStream>);
 
 impl Drop for Forget<'_> {
@@ -210,7 +211,7 @@ fn date(time: SystemTime) -> String {
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86400, seconds % 86400);
-    // Years that begin in March, in eras of 400, so that the day of a leap year is a year's last.
+    // The calculation uses years that begin in March, in eras of 400 years, so that the leap day is the last day of a year.
     let from_march = days + 719_468;
     let (era, day_of_era) = (from_march / 146_097, from_march % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -230,7 +231,7 @@ fn date(time: SystemTime) -> String {
     )
 }
 
-/// The time that is left, which a socket does not take for none.
+/// The time that is left. It is never zero, which a socket would take for no limit.
 fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
@@ -239,13 +240,13 @@ fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What says nothing of the listener (accept(2)).
+/// Errors that do not concern the listener (accept(2)).
 fn is_harmless(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | WouldBlock)
 }
 
-/// Writes everything before the deadline, however slowly it is taken.
+/// Writes everything before the deadline, however slowly the client reads.
 fn write_all(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         if Instant::now() >= deadline {
@@ -262,8 +263,8 @@ fn write_all(mut stream: &TcpStream, mut bytes: &[u8], deadline: Instant) -> io:
     Ok(())
 }
 
-/// Reads on for a moment, until the other side has closed: what lies unread when a socket is closed, such as a second request that was
-/// sent with the first, would have the other side lose the answer.
+/// Reads for a moment longer, until the client has closed the connection. If unread data remains when a socket is closed, such as
+/// a second request that was sent with the first, the client loses the response.
 fn linger(mut stream: &TcpStream) {
     let deadline = Instant::now() + LINGER_TIME;
     let (mut sink, mut rest) = ([0; 4096], LINGER);
@@ -281,7 +282,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    /// A server of its own, which never ends.
+    /// A separate server, which never ends.
     fn server(limits: Limits) -> std::net::SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -365,7 +366,7 @@ mod tests {
             let answer = said(address, &GOOD.repeat(count));
             assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nfalse\n"), "{answer}");
         }
-        // A second one that comes after the answer to the first.
+        // A second request, which arrives after the response to the first.
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.write_all(GOOD).expect("it is taken");
         let mut first = [0; 1];
@@ -380,7 +381,7 @@ mod tests {
     fn time_is_limited() {
         let address = server(Limits { connections: 4, time: Duration::from_millis(300) });
         assert!(said(address, b"GET /metrics HT").starts_with("HTTP/1.1 408 "));
-        // One that does not take its answer.
+        // A client that does not read its response.
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").expect("it is taken");
         thread::sleep(Duration::from_millis(1500));
@@ -396,7 +397,7 @@ mod tests {
         let slow: Vec<_> = (0..100)
             .map(|number| {
                 let mut stream = TcpStream::connect(address).expect("a connection");
-                // Half of them say something, and never the end of it.
+                // Half of the clients send something, but never a complete request.
                 if number % 2 == 0 {
                     let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
                 }

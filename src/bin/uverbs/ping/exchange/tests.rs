@@ -6,7 +6,7 @@ const TEXT: &[u8; MESSAGE] = b"0000:000011:37a5f0:00000000000000000000ffffc00002
 const UNUSED: &[u8; MESSAGE] = b"0000:000000:000000:00000000000000000000000000000000\0";
 const END: &[u8; EXTENDED] = b"0003:000011:000022:37a5f0:000033:00000000000000000000ffffc0000201\0";
 
-/// What `act` makes of a peer that follows `script`.
+/// The result of `act` with a peer that follows `script`.
 fn with<T>(
     script: impl FnOnce(TcpStream) + Send + 'static,
     act: impl FnOnce(&mut Peer) -> Outcome<T>,
@@ -31,7 +31,7 @@ fn complaint_of(words: Words, script: impl FnOnce(TcpStream) + Send + 'static) -
     with(script, |peer| peer.hear(words)).expect_err("no endpoint").to_string()
 }
 
-/// What a client tells that has so many queue pairs.
+/// The message of a client with `count` queue pairs.
 fn shared(count: usize) -> Vec<u8> {
     (0..SHARED).flat_map(|at| if at < count { *TEXT } else { *UNUSED }).collect()
 }
@@ -106,21 +106,21 @@ fn other_numbers_of_queue_pairs_are_told() {
         let found = complaint_of(Words::Shared(4), move |mut client| say(&mut client, &shared(count)));
         assert!(found.contains(told) && found.contains("here --qps is 4"), "{found}");
     }
-    // As many, but not the first ones.
+    // The same number, but not the first ones.
     let gap = [&UNUSED[..], &shared(4)[..(SHARED - 1) * MESSAGE]].concat();
     for (lines, told) in [(4, "has 5 queue pairs; here --qps is 4"), (5, "neither LID nor GID")] {
         let gap = gap.clone();
         let found = complaint_of(Words::Shared(lines), move |mut client| say(&mut client, &gap));
         assert!(found.contains(told), "{found}");
     }
-    // A client of one queue pair with receives of its own says no more than this.
+    // A client of one queue pair with its own receives sends no more than this.
     let found = complaint_of(Words::Shared(1), |mut client| say(&mut client, TEXT));
     assert!(found.contains("went away after 52 of the 13312 bytes of its endpoints"), "{found}");
 }
 
 #[test]
 fn what_is_no_end_of_an_extended_connection_is_told() {
-    // Digits that are too few, too many, or none.
+    // Too few digits, too many, or none.
     for text in [
         b"0003:000011:000022:37a5f0:00033:000000000000000000000ffffc0000201\0",
         b"0003:000011:0000022:37a5f0:00033:00000000000000000000ffffc0000201\0",
@@ -158,7 +158,7 @@ fn a_peer_that_stops_early_is_told() {
     assert!(told.contains("went away after 0 of the 52 bytes"), "{told}");
     let told = complaint(|mut client| {
         say(&mut client, &TEXT[..5]);
-        // Until the server gives up; that it does so with bytes unread is a reset.
+        // Until the server ends; unread bytes at that time cause a reset.
         let _ = client.read(&mut [0]);
     });
     assert!(told.contains("did not send its endpoint in 200ms"), "{told}");

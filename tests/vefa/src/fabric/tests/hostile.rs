@@ -1,4 +1,4 @@
-//! What no driver does: nothing of it may stop the model.
+//! What no driver does. None of it may stop the model.
 
 use proptest::prelude::*;
 

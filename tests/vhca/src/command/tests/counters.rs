@@ -1,4 +1,4 @@
-//! Counters of queues and of the port, as the driver asks for them.
+//! Counters of queues and of the port, read as the driver reads them.
 
 use super::*;
 use crate::counter::Counter;
@@ -35,7 +35,7 @@ impl Driver {
         self.long(&command).0
     }
 
-    /// The status, and how many packets came out of their sequence.
+    /// The status, and the number of packets out of sequence.
     fn query_set(&mut self, set: u32, clear: bool) -> (u32, u32) {
         let mut command = input(0x773, 32);
         command.set(query_q_counter_in::counter_set_id, set);
@@ -44,7 +44,7 @@ impl Driver {
         (output.num(alloc_pd_out::status), output.num(query_q_counter_out::out_of_sequence))
     }
 
-    /// A queue pair of no queues, in the state RESET.
+    /// A queue pair without queues, in the state RESET.
     fn qp(&mut self) -> u32 {
         let mut command = input(0x500, 272);
         let context = command.part_mut(create_qp_in::qpc);
@@ -79,7 +79,7 @@ impl Driver {
         {
             register.set(field, value);
         }
-        // What is sent is not what is counted.
+        // The bytes that are sent are not those of the answer.
         register.part_mut(ppcnt_reg::counter_set).fill(0xee);
         let output = self.run(&command, 16 + 256);
         let register = output.part(access_register_out::register_data);
@@ -96,7 +96,7 @@ fn sets_are_made_counted_in_and_freed() {
     assert_eq!(driver.query_set(2, false), (OK, 0));
     assert_eq!((driver.dealloc_set(2), driver.dealloc_set(2)), (OK, BAD_RESOURCE));
     assert_eq!((driver.query_set(2, false).0, driver.query_set(0, false).0), (BAD_RESOURCE, BAD_RESOURCE));
-    // A set begins at zero, also one whose number was used before.
+    // A set begins at zero, even if its number was used before.
     driver.device.counter_sets.count(2, QueueEvent::OutOfSequence);
     assert_eq!((driver.alloc_set(), driver.query_set(2, false)), ((OK, 2), (OK, 0)));
 }
@@ -120,7 +120,7 @@ fn what_is_refused_says_which_command_and_why() {
     let output = driver.run(&command, 16);
     let said = (output.num(alloc_pd_out::status), output.num(alloc_pd_out::syndrome));
     assert_eq!(said, (BAD_RESOURCE, 0x772 << 16 | BAD_RESOURCE));
-    // Shorter than they are.
+    // Too short.
     for (opcode, len, out) in [(0x773, 16, 256), (0x773, 32, 128), (0x770, 16, 528), (0x826, 16, 64)] {
         let status = driver.run(&input(opcode, len), out).num(alloc_pd_out::status);
         let expected =
@@ -129,7 +129,7 @@ fn what_is_refused_says_which_command_and_why() {
     }
 }
 
-/// A queue pair is put into a set when it leaves RESET, and into another one by RTS2RTS with the bit for that.
+/// A queue pair is added to a set when it leaves RESET, and moved to another one by RTS2RTS with the bit for that.
 #[test]
 fn a_queue_pair_holds_the_set_it_counts_in() {
     const COUNTERS: u32 = 1 << 25;
@@ -149,7 +149,7 @@ fn a_queue_pair_holds_the_set_it_counts_in() {
     assert_eq!((driver.modify_qp(0x505, qp, COUNTERS, 0), driver.set_of(qp)), (OK, 0));
     assert_eq!(driver.dealloc_set(two), OK);
 
-    // The end of a queue pair, and its reset, leave the set.
+    // Destroying a queue pair, or resetting it, removes it from the set.
     let (_, set) = driver.alloc_set();
     assert_eq!(driver.modify_qp(0x505, qp, COUNTERS, set), OK);
     assert_eq!((driver.short(0x50a, qp).0, driver.set_of(qp)), (OK, 0));
@@ -160,7 +160,7 @@ fn a_queue_pair_holds_the_set_it_counts_in() {
     );
 }
 
-/// A receive queue is put into a set by MODIFY_RQ with the bit for that.
+/// A receive queue is added to a set by MODIFY_RQ with the bit for that.
 #[test]
 fn a_receive_queue_counts_packets_without_a_request_in_its_set() {
     const COUNTERS: u64 = 1 << 3;
@@ -205,7 +205,7 @@ fn a_receive_queue_counts_packets_without_a_request_in_its_set() {
     assert_eq!((driver.short(0x90a, number).0, driver.dealloc_set(two)), (OK, OK));
 }
 
-/// Two frames in and one out, of different kinds, and packets of queue pairs.
+/// Two received frames and one sent, of different kinds, and packets of queue pairs.
 fn busy() -> Driver {
     let mut driver = Driver::new();
     let frame = |first: u8, len: usize| [&[first; 6][..], &vec![0; len - 6]].concat();
@@ -233,7 +233,7 @@ fn the_function_tells_what_came_and_went_by_protocol() {
         (received_eth_unicast, 1, 100),
         (transmitted_eth_multicast, 1, 200),
     ];
-    // The second time it clears them.
+    // The second read clears them.
     for clear in [false, true] {
         query.set(query_vport_counter_in::clear, clear);
         let output = driver.run(&query, 528);
@@ -320,7 +320,7 @@ fn every_group_of_the_port_register_has_what_was_counted() {
     assert_eq!(driver.ppcnt(0x0, 2, false).0, BAD_PARAMETER);
 }
 
-/// Those of InfiniBand are narrow, and stay at the most they can say.
+/// InfiniBand's counters are narrow, and saturate.
 #[test]
 fn narrow_counters_do_not_wrap() {
     let mut driver = busy();

@@ -1,5 +1,5 @@
-//! Packets on a wire of InfiniBand: the header of the link, that of the network layer if there is one, and the packet with the sum over
-//! what does not change on the way. The sum of the link is left out, as that of Ethernet is.
+//! Packets on an InfiniBand wire: the header of the link, the header of the network layer if there is one, and the packet with the
+//! invariant checksum. The variant checksum of the link is left out, as the one of Ethernet is.
 //!
 //! Source: InfiniBand Architecture Specification 1.4, volume 1, sections 7.7, 7.8 and 8.3.
 
@@ -7,22 +7,22 @@ use super::{IPV6_HEADER, Refused, SUM, half, ipv6, ipv6_header};
 use crate::transport::bytes::{self, Malformed};
 use crate::transport::packet::{Packet, Route};
 
-/// Bytes of the header of the link.
+/// Size of the link header in bytes.
 const LINK: usize = 8;
 
-/// What comes behind it: the packet, or the header of the network layer. The other values are not of this transport.
+/// The header after it: that of the packet, or that of the network layer. Other values belong to other transports.
 const LOCAL: u8 = 2;
 const GLOBAL: u8 = 3;
 
-/// What that header says comes next.
+/// The value of that header for the next one.
 const TRANSPORT: u8 = 0x1b;
 
-/// How many bytes [`build`] makes.
+/// Number of bytes that [`build`] returns.
 pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
     LINK + if route.has_grh { IPV6_HEADER } else { 0 } + packet.len() + SUM
 }
 
-/// A packet with all that is in front of it, and its sum.
+/// A packet with all headers before it, and its checksum.
 pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     let transport = packet.to_bytes();
     let (next, network) = if route.has_grh { (GLOBAL, IPV6_HEADER) } else { (LOCAL, 0) };
@@ -38,10 +38,10 @@ pub(crate) fn build(route: &Route, packet: &Packet) -> Vec<u8> {
     frame
 }
 
-/// Reads what [`build`] writes.
+/// Parses what [`build`] writes.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error that is found.
 pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
     let (link, rest) = frame.split_first_chunk::<LINK>().ok_or(Refused::Other)?;
     let has_grh = match link[1] & 3 {
@@ -80,7 +80,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
     Ok((route, Packet::from_bytes(transport)?))
 }
 
-/// The sum over all that does not change on the way (ICRC): what may change counts as ones.
+/// The invariant checksum (ICRC): fields that may change count as ones.
 fn sum(frame: &[u8]) -> [u8; SUM] {
     let is_global = frame[1] & 3 == GLOBAL;
     let transport = LINK + if is_global { IPV6_HEADER } else { 0 };
@@ -89,12 +89,12 @@ fn sum(frame: &[u8]) -> [u8; SUM] {
     // The virtual lane.
     head[0] |= 0xf0;
     if is_global {
-        // Traffic class and flow label, but not the version; the hop limit.
+        // Traffic class and flow label without the version; the hop limit.
         head[LINK] |= 0xf;
         head[LINK + 1..LINK + 4].fill(u8::MAX);
         head[LINK + 7] = u8::MAX;
     }
-    // The byte of the base header that is reserved.
+    // The reserved byte of the base header.
     head[transport + 4] = u8::MAX;
     let mut crc = crc32fast::Hasher::new();
     crc.update(&head);

@@ -1,4 +1,4 @@
-//! Frames that a card has sent, whose sums another implementation has checked; and all packets there and back.
+//! Frames that a card has sent, whose checksums another implementation has verified; and all packets in both directions.
 
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn route(udp_source: u16) -> Route {
     }
 }
 
-/// The frames that are written out, and what is in them.
+/// The captured frames, and their contents.
 fn seen() -> Vec<(Vec<u8>, Route, Packet)> {
     use Operation::*;
     let acknowledged = Packet { syndrome: 0x1f, msn: 1, ..Packet::new(Service::Rc, Acknowledge, 0x203) };
@@ -90,8 +90,8 @@ fn what_follows_the_packet_belongs_to_ethernet() {
 fn every_byte_counts_but_those_that_change_on_the_way() {
     let (frame, route, packet) = seen().remove(2);
     let ipv6 = Route { sgid: [0x20; 16], dgid: [0x21; 16], flow_label: 0x12345, ..route };
-    // Addresses of Ethernet, UDP's checksum and the byte of the base header that is reserved. IPv4 has a checksum for what may
-    // change in it; of IPv6 that is traffic class, flow label and hop limit.
+    // Ethernet addresses, UDP's checksum and the reserved byte of the base header. IPv4 has a checksum over its fields that may change;
+    // in IPv6 these are traffic class, flow label and hop limit.
     let free_v4 = [&(0..12).collect::<Vec<_>>()[..], &[40, 41, 46]].concat();
     let free_v6 = [&(0..12).collect::<Vec<_>>()[..], &[14, 15, 16, 17, 21, 60, 61, 66]].concat();
     for (frame, free) in [(frame, free_v4), (build(&ipv6, &packet), free_v6)] {
@@ -104,7 +104,7 @@ fn every_byte_counts_but_those_that_change_on_the_way() {
     }
 }
 
-/// A frame around any bytes, with a right sum.
+/// A frame around any bytes, with a valid checksum.
 fn around(transport: &[u8]) -> Vec<u8> {
     let mut frame = hex(&(MACS_AND_IPV4.to_owned() + &ACKNOWLEDGEMENT[..63]));
     frame.truncate(ETHERNET + IPV4_HEADER + UDP_HEADER);
@@ -133,7 +133,7 @@ fn bad_packets_are_refused() {
         ("1140ffff 00000203 0098", Malformed::Short),
         ("1140ffff 00000203 009846fc", Malformed::Short),
         ("0c40ffff 00000203 009846fc 00000000 00000000 00000000 0000", Malformed::Short),
-        // Neither are there services 2, 4, 6 and 7, nor operations 0x15 and 0x18; UC does not read, UD has whole messages only.
+        // Services 2, 4, 6 and 7 do not exist either, nor do operations 0x15 and 0x18; UC has no reads, UD has whole messages only.
         ("4440ffff 00000203 009846fc", Malformed::Opcode),
         ("8440ffff 00000203 009846fc", Malformed::Opcode),
         ("c440ffff 00000203 009846fc", Malformed::Opcode),
@@ -144,7 +144,7 @@ fn bad_packets_are_refused() {
         ("3740ffff 00000203 009846fc 00000000", Malformed::Opcode),
         ("6040ffff 00000203 009846fc 00000000 00000000", Malformed::Opcode),
         ("0441ffff 00000203 009846fc", Malformed::Version),
-        // More to fill up than there is, half a word, data where there is none, a part of a message that is not whole words.
+        // More padding than data, half a word, data where none is allowed, a part of a message that is not whole words.
         ("0470ffff 00000203 009846fc", Malformed::Data),
         ("0440ffff 00000203 009846fc 0000", Malformed::Data),
         ("1140ffff 00000203 009846fc 1f000001 00000000", Malformed::Data),
@@ -160,7 +160,7 @@ fn other_frames_are_not_ours() {
     let spoilt = |at: usize, bytes: &[u8]| {
         let mut frame = frame.clone();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
-        // Nothing but what is meant is wrong with it.
+        // It has no other error than the intended one.
         frame[24..26].fill(0);
         let checksum = header_checksum(&frame[ETHERNET..ETHERNET + IPV4_HEADER]);
         frame[24..26].copy_from_slice(&checksum.to_be_bytes());
@@ -191,7 +191,7 @@ fn other_frames_are_not_ours() {
     }
 }
 
-/// What of a packet goes over the wire, by its opcode.
+/// The fields of a packet that are sent, by its opcode.
 fn carried(packet: Packet) -> Packet {
     use Operation::*;
     let (service, operation) = (packet.service, packet.operation);
@@ -231,7 +231,7 @@ fn carried(packet: Packet) -> Packet {
 fn opcodes() -> Vec<(Service, Operation)> {
     let of = |opcode: u8| {
         let transport = [&[opcode, 0x40][..], &[0; 66]].concat();
-        // Data where there is none may be wrong with it, but not its opcode.
+        // Data where none is allowed may be an error, but the opcode is valid.
         (0..14).find_map(|words| Packet::from_bytes(&transport[..12 + words * 4]).ok())
     };
     (0..=u8::MAX).filter_map(of).map(|packet| (packet.service, packet.operation)).collect()

@@ -1,4 +1,4 @@
-//! What queue pairs and the port count of what goes between them.
+//! The counters of queue pairs and of the port for the packets between queue pairs.
 
 use super::*;
 use crate::counter::Counter;
@@ -8,7 +8,7 @@ use crate::port_counter::Traffic;
 const WRITE: u8 = 0x08;
 const FETCH_ADD: u8 = 0x12;
 
-/// The pair, each queue pair in the set of its own number.
+/// The pair, with each queue pair in the set with its own number.
 fn counted_pair() -> Device {
     let mut device = pair();
     for number in [A, B] {
@@ -17,7 +17,7 @@ fn counted_pair() -> Device {
         context.set(qpc::counter_set_id, number);
         context.set(qpc::rwe, 1_u32);
         context.set(qpc::rae, 1_u32);
-        // 4.096 us, which the next tick is behind.
+        // 4.096 us, which is shorter than a tick.
         context.part_mut(qpc::primary_address_path).set(ads::ack_timeout, 1_u32);
         context.set(qpc::retry_count, 3_u32);
     }
@@ -30,7 +30,7 @@ fn counts(device: &mut Device, set: u32) -> Vec<u8> {
     shown
 }
 
-/// That a set has counted this and nothing else.
+/// Asserts that a set has counted these events and no others.
 #[track_caller]
 fn assert_counts(device: &mut Device, set: u32, expected: &[(Field, u32)]) {
     let found = counts(device, set);
@@ -47,7 +47,7 @@ fn remote(key: u32) -> Vec<u8> {
     [&0x8000_u64.to_be_bytes()[..], &key.to_be_bytes(), &[0; 4]].concat()
 }
 
-/// So many receives of 4096 bytes.
+/// Posts `count` receives of 4096 bytes.
 fn post_receives(device: &Device, number: u32, count: u32) {
     let all = vec![segment(4096, 0x9000); count as usize].concat();
     device.memory.write(place(number, 0), &all).unwrap();
@@ -64,7 +64,7 @@ fn requests_are_counted_by_who_receives_them() {
     let add = vec![0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0];
     post_receives(&device, B, 1);
     post(&device, A, 0, SEND, &[segment(8, 0x8000)]);
-    // Of three packets, and of one.
+    // With three packets, and with one.
     post(&device, A, 1, WRITE, &[remote(KEY), segment(600, 0xa000)]);
     post(&device, A, 2, WRITE, &[remote(KEY), segment(8, 0xa000)]);
     post(&device, A, 3, READ, &[remote(KEY), segment(1000, 0xa000)]);
@@ -183,7 +183,7 @@ fn retries_that_are_used_up_are_no_retries() {
 
 #[test]
 fn what_is_refused_is_counted_by_who_refuses_and_who_is_refused() {
-    // A wrong key, an operation that is not allowed, and a receive that is too short. What waits behind it is flushed.
+    // A wrong key, an operation that is not allowed, and a receive that is too short. The requests behind it are flushed.
     for (fault, refused, refuses) in [
         ("key", out::req_remote_access_errors, out::resp_remote_access_errors),
         ("right", out::req_remote_invalid_request, out::resp_remote_invalid_request),
@@ -209,7 +209,7 @@ fn what_is_refused_is_counted_by_who_refuses_and_who_is_refused() {
     }
 }
 
-/// One message of 8 bytes, its acknowledgement, and a datagram to a group that nobody is in.
+/// One message of 8 bytes, its acknowledgement, and a datagram to a group without members.
 #[test]
 fn the_port_counts_packets_as_long_as_on_the_wire() {
     let mut device = counted_pair();
@@ -219,12 +219,12 @@ fn the_port_counts_packets_as_long_as_on_the_wire() {
     device.ring_qp(A);
     let packets = |packets, octets| Counter { packets, octets };
     let Traffic { sent, received } = device.port_counts.function.rdma;
-    // Link header, base header, data in whole words, sum; and an acknowledgement has four bytes of its own. What came twice was sent once,
-    // and was acknowledged twice.
+    // Link header, base header, data in whole words, checksum; an acknowledgement has four more bytes. The packet that arrived twice was
+    // sent once, and was acknowledged twice.
     let (message, acknowledgement) = (8 + 12 + 8 + 4, 8 + 12 + 4 + 4);
     assert_eq!(sent.unicast, packets(3, message + 2 * acknowledgement));
     assert_eq!(received.unicast, packets(4, 2 * message + 2 * acknowledgement));
-    // Nothing of it has left the card.
+    // None of this has left the card.
     assert_eq!(device.port_counts.link, Default::default());
 
     let group = Route { dlid: 0xc001, has_grh: true, dgid: [0xff; 16], ..Route::default() };
@@ -244,7 +244,7 @@ fn the_port_counts_packets_as_long_as_on_the_wire() {
 fn frames_from_the_wire_are_counted_whatever_is_in_them() {
     let mut device = counted_pair();
     let route = Route { dlid: LID, ..Route::default() };
-    // To nobody: the packet comes to the card all the same.
+    // Without a destination: the packet arrives at the card all the same.
     let packet = Packet { payload: vec![1; 16], ..Packet::new(Service::Rc, Operation::SendOnly, 0x99) };
     let good = infiniband::build(&route, &packet);
     let mut wrong = good.clone();

@@ -1,4 +1,4 @@
-//! The example of the specification, and all packets there and back.
+//! The example of the specification, and all packets in both directions.
 
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn the_example_of_the_specification() {
         ..Packet::new(Service::Rc, Operation::WriteOnly, 0x87_b1b3)
     };
     assert_eq!(parse(&hex(SAMPLE)), Ok((route, packet.clone())));
-    // Written by this device it has another virtual lane, which the sum leaves out, and the bit of migration.
+    // This device writes another virtual lane, which the checksum leaves out, and the migration bit.
     let mut written = hex(SAMPLE);
     (written[0], written[9]) = (0, 0x60);
     let end = written.len() - SUM;
@@ -40,7 +40,7 @@ fn what_is_wrong_is_refused() {
     };
     // The virtual lane and the reserved byte may change.
     assert_eq!((spoilt(0, 0xf0), spoilt(12, 1)), (Ok(()), Ok(())));
-    // Another version of the link, another transport, another length; and all else.
+    // Another version of the link, another transport, another length; and every other byte.
     assert_eq!((spoilt(0, 1), spoilt(1, 2)), (Err(Refused::Other), Err(Refused::Other)));
     assert_eq!(spoilt(5, 1), Err(Refused::Length));
     for at in [1, 2, 3, 6, 7, 8, 9, 10, 11, 13, 20, 40, 54, 55] {
@@ -52,7 +52,7 @@ fn what_is_wrong_is_refused() {
 }
 
 prop_compose! {
-    /// Without what only Ethernet has.
+    /// Without the fields that only Ethernet has.
     fn on_infiniband()(
         route in any_route(), lids: [u16; 2], service_level in 0..16_u8, has_grh: bool, flow_label in 0..1_u32 << 20,
     ) -> Route {
