@@ -70,6 +70,8 @@ requests() {
     "$PYTHON" "$here/dropin/admin" "$OUT/$name.theirs" "$OUT/$name.ours"
 }
 
+child_in_a_batch() { ours timeout 100 chroot "$root" /tmp/efa-direct "$device" fork; }
+
 comp_cntr() { "$1" timeout 60 chroot "$root" /tmp/efa-comp-cntr "$device" efadv; }
 
 fabric_info() {
@@ -94,6 +96,7 @@ begin make_device
 step ibv_devinfo devinfo
 step calls calls
 step requests requests
+step child-in-a-batch child_in_a_batch
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
 step pyverbs same_results

@@ -1,7 +1,8 @@
 /*
  * The calls of libefa (efadv_*) on an EFA, and requests of each kind over its queue pairs, through whichever libibverbs and libefa the loader finds.
  *
- * usage: efa-direct DEVICE
+ * usage: efa-direct DEVICE         each call
+ *        efa-direct DEVICE fork    a child of fork in the middle of a batch, of which the drop-in promises that it posts nothing
  *
  * Prints lines "question: answer". The calls are looked up by name, and what headers of older releases lack of structures stands here.
  */
@@ -13,6 +14,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -384,7 +386,7 @@ static int one_extended(char *text)
 	return 1;
 }
 
-static void completions(const char *question, int code, int count)
+static int completions(const char *question, int code, int count)
 {
 	char text[4096] = "", *parts[16], sorted[4096] = "";
 	int found = 0;
@@ -406,6 +408,7 @@ static void completions(const char *question, int code, int count)
 	for (int i = 0; i < found; i++)
 		strcat(strcat(sorted, " "), parts[i]);
 	tell(question, "%s, %d of %d%s", errno_of(code), found, count, sorted);
+	return found;
 }
 
 enum { SEND, SEND_IMM, READ, WRITE, WRITE_IMM, KINDS };
@@ -739,6 +742,59 @@ static void rings(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(of));
 }
 
+/* A request of a batch, whole. */
+static void one(struct ibv_qp_ex *qp, uint64_t id, uint32_t to)
+{
+	begin(qp, SEND, id), ibv_wr_set_ud_addr(qp, ah, to, 0x1234), data(qp, PIECE, 8);
+}
+
+/* In each place of a batch: what a child adds to it, and ends, is refused, and comes nowhere; the batch of the parent goes on. */
+static void forked(void)
+{
+	struct ibv_cq *queue = ibv_cq_ex_to_cq(cq);
+	struct ibv_qp *a = make(IBV_QPT_DRIVER, 0, 32, queue), *b = make(IBV_QPT_DRIVER, 0, 32, queue);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);
+	struct ibv_wc wc;
+	int status;
+
+	to_rts(a), to_rts(b);
+	numbers[0] = a->qp_num, numbers[1] = b->qp_num;
+	is_one_of_many = 1;
+	for (int before = 0; before < 3; before++) {
+		for (int i = 0; i < 4; i++)
+			post_receive(b, i, 4096);
+		ibv_wr_start(qp);
+		for (int i = 0; i < before; i++)
+			one(qp, i, b->qp_num);
+		if (before == 2)
+			begin(qp, SEND, 9);
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (!child) {
+			if (before == 2)
+				ibv_wr_set_ud_addr(qp, ah, b->qp_num, 0x1234), data(qp, PIECE, 8);
+			one(qp, 7, b->qp_num);
+			int code = ibv_wr_complete(qp);
+			ibv_wr_start(qp), one(qp, 8, b->qp_num);
+			_exit(!code || !ibv_wr_complete(qp) || ibv_poll_cq(queue, 1, &wc));
+		}
+		CHECK(waitpid(child, &status, 0) == child && !status);
+		if (before == 2)
+			ibv_wr_set_ud_addr(qp, ah, b->qp_num, 0x1234), data(qp, PIECE, 8);
+		one(qp, 10, b->qp_num);
+		int wanted = before + 1 + (before == 2);
+		CHECK(completions("the parent's", ibv_wr_complete(qp), 2 * wanted) == 2 * wanted);
+		/* Nothing of the child's comes. */
+		usleep(20000);
+		CHECK(!ibv_poll_cq(queue, 1, &wc));
+		for (int i = wanted; i < 4; i++) {
+			ibv_wr_start(qp), one(qp, 11, b->qp_num);
+			CHECK(completions("the rest", ibv_wr_complete(qp), 2) == 2);
+		}
+	}
+	tell("a child in a batch", "posts nothing");
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -747,7 +803,7 @@ int main(int argc, char **argv)
 	struct cq_init own = {};
 	int i, access;
 
-	CHECK(argc == 2 && list && *list);
+	CHECK(argc >= 2 && list && *list);
 	for (i = 0; list[i] && strcmp(ibv_get_device_name(list[i]), argv[1]); i++)
 		;
 	CHECK(list[i] && (context = ibv_open_device(list[i])));
@@ -764,6 +820,10 @@ int main(int argc, char **argv)
 	own.wc_flags = (caps & CAN_SGID ? WITH_SGID : 0) | (caps & CAN_UNSOLICITED ? WITH_UNSOLICITED : 0);
 	CHECK(cq = create_cq(context, &wanted, &own, sizeof(own)));
 
+	if (argc > 2) {
+		forked();
+		return 0;
+	}
 	lengths("device", ask_device), lengths("handle", ask_ah), lengths("region", ask_mr);
 	depths();
 	queue_pairs();
