@@ -15,7 +15,7 @@ pub(crate) mod mlx5;
 mod plans;
 mod query;
 pub(crate) mod queues;
-mod receives;
+pub(crate) mod receives;
 pub(crate) mod request;
 pub(crate) mod ring;
 pub(crate) mod rxe;

@@ -1,9 +1,12 @@
 //! Receive queues of all drivers.
 
+mod short;
+
 use std::borrow::Borrow;
 
 use uverbs_abi::types::qp_state;
 
+pub(crate) use self::short::{Plain, ShortReceives, ShortWay};
 use super::queues::Late;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};

@@ -180,6 +180,58 @@ fn a_full_queue_is_refused_and_all_that_was_posted_arrives() {
     });
 }
 
+/// Alone and in batches; of one region, and of several.
+#[test]
+fn receives_hold_their_regions_and_a_batch_that_is_refused_holds_none() {
+    on_every_joining_device(|target| {
+        let Pair { mut one, mut two, manager: _manager } = pair(target);
+        one.memory.write(0, b"received").unwrap();
+        let regions = [(); 3].map(|()| two.pd.register(4096, ALL).unwrap());
+        let other = two.pd.register(4096, ALL).unwrap();
+        for round in 0..9 {
+            let rooms = regions.each_ref().map(|region| [region.segment(8..16).unwrap()]);
+            let others = [other.segment(0..8).unwrap()];
+            let many = vec![others[0]; two.qp.capacity().receive_segments as usize + 1];
+            let batches: [&[usize]; 6] = [&[0], &[0, 0, 0], &[0], &[0, 1, 0], &[2, 2], &[1]];
+            for batch in batches {
+                for last in [&others[..0], &many] {
+                    let refused: Vec<_> = [&rooms[0][..], &others, &rooms[0]]
+                        .into_iter()
+                        .chain(std::iter::repeat_n(last, if last.is_empty() { 1000 } else { 1 }))
+                        .map(|room| ReceiveRequest::new(7, room))
+                        .collect();
+                    assert!(two.qp.post_receive(&refused).is_err());
+                }
+                let requests: Vec<_> =
+                    batch.iter().map(|at| ReceiveRequest::new(*at as u64, &rooms[*at])).collect();
+                two.qp.post_receive(&requests).unwrap();
+            }
+            for at in batches.concat() {
+                regions[at].write(8, &[0; 8]).unwrap();
+                post(&mut one, round).unwrap();
+                assert_eq!(ends(&mut one, 1), [(round, Status::Success)]);
+                assert_eq!(ends(&mut two, 1), [(at as u64, Status::Success)], "{round}");
+                let mut bytes = [0; 8];
+                regions[at].read(8, &mut bytes).unwrap();
+                assert_eq!(&bytes, b"received");
+            }
+        }
+        other.destroy().map_err(|(_, error)| error).unwrap();
+        // Posted, each is there for as long as it takes.
+        for region in regions {
+            let room = [region.segment(..8).unwrap()];
+            two.qp.post_receive(&[ReceiveRequest::new(1, &room); 2]).unwrap();
+            two.qp.post_receive(&[ReceiveRequest::new(1, &room)]).unwrap();
+            assert_eq!(region.destroy().unwrap_err().1.kind(), ErrorKind::Busy);
+        }
+        for round in 0..9 {
+            post(&mut one, round).unwrap();
+            assert_eq!(ends(&mut one, 1), [(round, Status::Success)]);
+            assert_eq!(ends(&mut two, 1), [(1, Status::Success)]);
+        }
+    });
+}
+
 #[test]
 fn what_is_not_allowed_there_fails_and_the_rest_is_flushed() {
     on_every_joining_device(|target| {

@@ -14,6 +14,7 @@ use super::track::{Kind, Numbers};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::LowerReceive;
+use crate::driver::receives::{Plain, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::Units;
 use crate::kernel::error::{Error, Result};
@@ -147,14 +148,11 @@ impl Receives {
         self.publish();
     }
 
-    /// Writes a piece into the ring: the words of an [`RxDesc`].
+    /// Writes a piece into the ring.
     #[inline(always)]
-    fn put_piece(&mut self, &Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) {
+    fn put_piece(&mut self, piece: &Sge, number: u16, marks: u32) {
         let at = self.head & self.places.wrapping_sub(1);
-        // No message is longer: the rest of the piece is not needed, nor what is behind it.
-        let length = u64::from(length.min(u16::MAX.into()));
-        let rest = u64::from(number) | length << 16 | u64::from(lkey & LKEY | marks) << 32;
-        self.ring.put(at as usize, [addr, rest].map(u64::to_le));
+        self.ring.put(at as usize, words(piece, number, marks));
         self.head = self.head.wrapping_add(1);
     }
 
@@ -173,6 +171,51 @@ impl Receives {
             self.put_piece(&piece, number, marks);
             (marks, number) = (0, 0);
         }
+    }
+}
+
+/// A piece as the device reads it: the words of an [`RxDesc`].
+#[inline(always)]
+fn words(&Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) -> [u64; 2] {
+    // No message is longer: the rest of the piece is not needed, nor what is behind it.
+    let length = u64::from(length.min(u16::MAX.into()));
+    let rest = u64::from(number) | length << 16 | u64::from(lkey & LKEY | marks) << 32;
+    [addr, rest].map(u64::to_le)
+}
+
+impl ShortReceives for Receives {
+    #[inline(always)]
+    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        if self.is_over {
+            return None;
+        }
+        let lane = &self.queues.track().receives;
+        let number = self.numbers.take_quick(lane, wr_id, Kind::Receive, 0)?;
+        let place = self.numbers.last();
+        self.put_piece(piece, number, RX_FIRST | RX_LAST);
+        self.publish();
+        Some(place)
+    }
+
+    #[inline(always)]
+    fn post_all<'p>(
+        &mut self,
+        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
+    ) -> bool {
+        let Self { queues, numbers, ring, places, head, is_over: false, .. } = self else { return false };
+        let lane = &queues.track().receives;
+        let Some(mut run) = numbers.run(lane, requests.len()) else { return false };
+        let (mut ring, mut next, last) = (ring.writing(), *head, places.wrapping_sub(1));
+        for request in requests {
+            let Some((wr_id, piece)) = request else { return false };
+            let Some(number) = run.take(wr_id, Kind::Receive, 0) else { return false };
+            ring.put((next & last) as usize, words(piece, number, RX_FIRST | RX_LAST));
+            next = next.wrapping_add(1);
+        }
+        run.keep();
+        *head = next;
+        self.publish();
+        true
     }
 }
 

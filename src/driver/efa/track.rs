@@ -11,6 +11,9 @@
 //!
 //! The numbers are chosen as libefa chooses them (`efa_wq_get_next_wrid_idx` and others, providers/efa/verbs.c, rdma-core 65).
 
+mod run;
+
+pub(super) use self::run::Run;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -108,6 +111,16 @@ struct Entry {
     bytes: AtomicU32,
     /// Eight bits of the kind, then a one, then from bit 16 on the number; zero when nobody waits here.
     what: AtomicU32,
+}
+
+impl Entry {
+    /// The poster: it is that of this request from now on.
+    #[inline(always)]
+    fn begin(&self, number: u16, wr_id: u64, kind: Kind, bytes: u32) {
+        self.wr_id.store(wr_id, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.what.store(u32::from(number) << NUMBER | TAKEN | kind as u32, Ordering::Release);
+    }
 }
 
 const TAKEN: u32 = 1 << 8;
@@ -254,9 +267,7 @@ impl Numbers {
         let entry = lane.entries.get(usize::from(index))?;
         self.last = index;
         let number = index | self.marks;
-        entry.wr_id.store(wr_id, Ordering::Relaxed);
-        entry.bytes.store(bytes, Ordering::Relaxed);
-        entry.what.store(u32::from(number) << NUMBER | TAKEN | kind as u32, Ordering::Release);
+        entry.begin(number, wr_id, kind, bytes);
         Some(number)
     }
 
@@ -315,7 +326,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn pair(requests: u32) -> (Lane, Numbers) {
+    pub(super) fn pair(requests: u32) -> (Lane, Numbers) {
         let lane = Lane::new("test", requests).unwrap();
         let numbers = Numbers::new("test", &lane, 1).unwrap();
         (lane, numbers)

@@ -52,7 +52,7 @@ pub(super) const fn data_segment(addr: u64, length: u32, lkey: u32) -> [u64; 2] 
 /// bits.
 // The length and the key are read as one word, because they were written as one.
 #[inline(always)]
-fn segment(piece: &Sge) -> Option<[u64; 2]> {
+pub(super) fn segment(piece: &Sge) -> Option<[u64; 2]> {
     const { assert!(offset_of!(Sge, length) == 8 && offset_of!(Sge, lkey) == 12) }
     let &[addr, rest]: &[u64; 2] = zerocopy::transmute_ref!(piece);
     let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
@@ -64,7 +64,16 @@ fn segment(piece: &Sge) -> Option<[u64; 2]> {
 /// The segment after the last piece, if there is room for more.
 const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
 
-/// Fills a place whose first segment is `first` and that has `segments` segments.
+/// Fills a place whose first segment is `first`, of so many `segments`, with one.
+#[inline(always)]
+pub(super) fn put_segment(units: &mut units::Writing<'_>, first: usize, segments: u32, segment: [u64; 2]) {
+    units.put(first, segment);
+    if segments > 1 {
+        units.put(first.wrapping_add(1), END);
+    }
+}
+
+/// The same with pieces of memory.
 #[inline(always)]
 pub(super) fn put_pieces<P>(
     mut units: units::Writing<'_>,
@@ -80,10 +89,7 @@ where
     match one {
         Some(piece) => match segment(piece.borrow()) {
             Some(segment) => {
-                units.put(first, segment);
-                if segments > 1 {
-                    units.put(first.wrapping_add(1), END);
-                }
+                put_segment(&mut units, first, segments, segment);
                 Ok(())
             }
             None => put_others(units, first, segments, std::iter::once(piece)),

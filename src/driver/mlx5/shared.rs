@@ -22,10 +22,11 @@ use uverbs_abi::mlx5::{CreateSrq, CreateSrqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
-use super::receives::put_pieces;
+use super::receives::{put_pieces, put_segment, segment};
 use super::shape::{Queues, SEGMENT, Source, part, word};
 use super::{Form, Limits};
 use crate::driver::queues::LowerReceive;
+use crate::driver::receives::{Plain, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
 use crate::kernel::error::{Error, Result};
@@ -252,6 +253,12 @@ struct List<'a> {
 }
 
 impl List<'_> {
+    /// The same list for another call.
+    #[inline(always)]
+    fn lend(&mut self) -> List<'_> {
+        List { units: self.units.lend(), entries: self.entries }
+    }
+
     /// Links this entry to the next one.
     fn put_link(&mut self, entry: u16, link: u16) {
         let Some(place) = self.entries.get(usize::from(entry)) else { return };
@@ -341,14 +348,13 @@ impl LowerReceive for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
         let Head { entry, filled } = self.head;
-        let List { ref mut units, entries } = self.list;
         if entry == self.ends.tail {
-            let list = List { units: units.lend(), entries };
-            self.ends.tail = list.extend(entry);
+            self.ends.tail = self.list.lend().extend(entry);
             if self.ends.tail == entry {
                 return Err(Refused::Full);
             }
         }
+        let List { ref mut units, entries } = self.list;
         let Some(place) = entries.get(usize::from(entry)) else { return Err(Refused::Full) };
         // If the request is refused, the number is not used: the entry is not posted.
         place.wr_id.store(wr_id, Ordering::Relaxed);
@@ -356,5 +362,49 @@ impl LowerReceive for Writing<'_> {
         place.state.store(POSTED, Ordering::Release);
         self.head = Head { entry: place.link.load(Ordering::Relaxed), filled: filled.wrapping_add(1) };
         Ok(())
+    }
+}
+
+impl ShortReceives for SharedReceives {
+    #[inline(always)]
+    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        let entry = self.ends.head.entry;
+        self.post_all(std::iter::once(Some((wr_id, piece)))).then_some(entry.into())
+    }
+
+    #[inline(always)]
+    fn post_all<'p>(
+        &mut self,
+        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
+    ) -> bool {
+        let Self { units, counter, places, ends, .. } = self;
+        let entries = &places.entries[..];
+        let mut list = List { units: units.writing(), entries };
+        let Head { mut entry, filled } = ends.head;
+        let count = requests.len();
+        for (index, request) in requests.enumerate() {
+            let next = request.and_then(|(wr_id, piece)| {
+                if entry == ends.tail {
+                    ends.tail = list.lend().extend(entry);
+                    if entry == ends.tail {
+                        return None;
+                    }
+                }
+                let (place, segment) = (entries.get(usize::from(entry))?, segment(piece)?);
+                place.wr_id.store(wr_id, Ordering::Relaxed);
+                put_segment(&mut list.units, place.first as usize, place.segments.into(), segment);
+                place.state.store(POSTED, Ordering::Release);
+                Some(place.link.load(Ordering::Relaxed))
+            });
+            let Some(next) = next else {
+                let head = Head { entry, filled: filled.wrapping_add(index as u16) };
+                drop(Writing { list, head, ends, counter });
+                return false;
+            };
+            entry = next;
+        }
+        ends.head = Head { entry, filled: filled.wrapping_add(count as u16) };
+        counter.tell(ends.head.filled.into());
+        true
     }
 }

@@ -6,8 +6,9 @@
 //! queue pairs receive at the same time. It is not necessary there, because the kernel checks the region's key with each packet
 //! (`siw_proc_send`, siw_qp_rx.c).
 //!
-//! The flag of the first request of a batch is stored last: the kernel, which goes from slot to slot, reaches no other one before. A list
-//! of which the requests before a bad one are posted is shown request by request.
+//! The flag of the first request of a batch is stored last: the kernel, which goes from slot to slot, reaches no other one before. If each
+//! request has one piece, they are therefore filled from the last to the first. A list of which the requests before a bad one are posted is
+//! shown request by request.
 
 use std::borrow::Borrow;
 use std::mem::offset_of;
@@ -18,6 +19,7 @@ use uverbs_abi::types::{qp_state, wc_opcode};
 use super::sends::put_pieces;
 use super::slots::{RECEIVE, ReceiveHead, ReceiveSlots, are_free, mark, take_back};
 use crate::driver::queues::{Late, LowerReceive};
+use crate::driver::receives::{Plain, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::flagged;
 use crate::kernel::error::{Error, Result};
@@ -177,4 +179,66 @@ impl Receives {
         debug_assert_eq!(self.state.head, self.state.published, "a batch has ended");
         self.state.closed.is_none().then(|| self.writing())
     }
+}
+
+/// The word of a request of one piece.
+const PLAIN: u32 = mark(WQE_VALID, 1, OP_RECEIVE);
+
+impl ShortReceives for Receives {
+    #[inline(always)]
+    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        let mut showing = self.showing()?;
+        let place = showing.next_slot();
+        showing.put(wr_id, std::iter::once(piece)).ok()?;
+        Some(place)
+    }
+
+    #[inline(always)]
+    fn post_all<'p>(
+        &mut self,
+        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
+    ) -> bool {
+        let Self { slots, state } = self;
+        if state.closed.is_some() || requests.len() > slots.count() as usize {
+            return false;
+        }
+        let end = state.published.wrapping_add(requests.len() as u32);
+        let (mut number, mut writing) = (end, slots.writing());
+        for request in requests.rev() {
+            let before = number.wrapping_sub(1);
+            let is_put = request.is_some_and(|(wr_id, piece)| put_plain(&mut writing, before, wr_id, piece));
+            if !is_put {
+                forget(slots, number, end);
+                return false;
+            }
+            number = before;
+        }
+        (state.head, state.published) = (end, end);
+        true
+    }
+}
+
+/// Fills the slot of the request with this number, and sets its flag; false, and nothing is done, if it is the kernel's.
+#[inline(always)]
+fn put_plain(
+    writing: &mut flagged::Writing<'_, ReceiveHead, RECEIVE>,
+    number: u32,
+    wr_id: u64,
+    piece: &Sge,
+) -> bool {
+    let Some(mut free) = writing.free(number) else { return false };
+    let mut slot = free.slot();
+    slot.put::<{ offset_of!(Rqe, id) }, _>(wr_id);
+    if !slot.put_item(0, piece) {
+        return false;
+    }
+    free.end(PLAIN);
+    true
+}
+
+/// Takes away the flags of requests to which the kernel does not come, since that of one before them is not set.
+#[cold]
+#[inline(never)]
+fn forget(slots: &mut ReceiveSlots, first: u32, end: u32) {
+    (0..end.wrapping_sub(first)).for_each(|behind| slots.store(first.wrapping_add(behind), 0));
 }

@@ -83,6 +83,24 @@ impl Held {
         Slots { key: self.key, held: self }
     }
 
+    /// The same for requests that stay posted once they are put.
+    #[inline(always)]
+    pub(crate) fn slots_that_stay(&mut self) -> Slots<'_> {
+        Slots { key: self.key, held: self }
+    }
+
+    /// Whether this is the region that is held once for all slots.
+    #[inline(always)]
+    pub(crate) fn is_of_all(&self, region: &MemoryRegion) -> bool {
+        self.key == region.key()
+    }
+
+    /// As [`Slots::hold_one`], of a request that was posted.
+    #[inline(always)]
+    pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
+        self.slots_that_stay().hold_one(slot, region);
+    }
+
     /// Releases everything.
     pub(crate) fn let_all_go(&mut self) {
         self.slots.clear();
@@ -147,7 +165,7 @@ impl Held {
     /// The next request of a slot needs this region. Returns the new key.
     #[cold]
     #[inline(never)]
-    fn hold_one(&mut self, slot: u32, region: &MemoryRegion) -> Key {
+    fn hold_another(&mut self, slot: u32, region: &MemoryRegion) -> Key {
         if self.key == NOTHING {
             (self.all, self.key) = (Some(region.clone()), region.key());
             return self.key;
@@ -280,7 +298,7 @@ impl<'a> Slots<'a> {
         if key != self.key {
             let held = self.held.slots.get(slot as usize).and_then(|held| held.region.as_ref());
             if held.is_none_or(|held| held.key() != key) {
-                self.key = self.held.hold_one(slot, region);
+                self.key = self.held.hold_another(slot, region);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Work queues: the memory that posted requests need, and the receive queue that a queue pair owns or shares.
 
 mod held;
+mod short;
 
 use std::borrow::Borrow;
 
@@ -389,15 +390,16 @@ impl Receiving {
         }
     }
 
+    /// The same of whichever requests, and in whichever queue.
     #[inline(never)]
-    fn put_all(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
+    fn all_at_length(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
         let Self { queue, held } = self;
         queue.post(All { requests, held: held.slots() })?
     }
 
     /// The same for one request, by code without a loop.
     #[inline(never)]
-    fn put_one(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
+    fn one_at_length(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
         let Self { queue, held } = self;
         queue.step(One { request, held: held.slots() })?
     }

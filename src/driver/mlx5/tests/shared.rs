@@ -6,6 +6,7 @@ use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_E
 use super::super::{Known, Places, SharedReceives, SrqPlan};
 use super::*;
 use crate::driver::queues::LowerReceive;
+use crate::driver::receives::ShortReceives;
 
 /// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
 struct Shared {
@@ -108,6 +109,46 @@ fn entries_are_a_list_of_which_the_last_is_not_posted() {
     assert!(shared.memory.read(64 + 16, &mut entry));
     let piece = [PIECE.length.to_be_bytes(), PIECE.lkey.to_be_bytes()].concat();
     assert_eq!((&entry[..8], &entry[20..24]), (&piece[..], &[0, 0, 1, 0][..]));
+}
+
+#[test]
+fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
+    let (mut shared, mut other) = (Shared::new(), Shared::new());
+    let empty = Sge { length: 0, ..PIECE };
+    for round in 0..9_u64 {
+        let plain =
+            |count: u64| (0..count).map(|wr_id| Some((round * 10 + wr_id, &PIECE))).collect::<Vec<_>>();
+        let (counter, list) = (shared.counter(), shared.list(4));
+        for at in 0..3 {
+            for bad in [None, Some((7, &empty))] {
+                let mut requests = plain(3);
+                requests[at] = bad;
+                assert!(!shared.receives.post_all(requests.into_iter()), "{at}");
+                assert_eq!(shared.counter(), counter);
+                let entry = shared.receives.next_slot() as u16;
+                // An entry that is not posted is nobody's, whatever the device says.
+                shared.complete(0, entry);
+                assert_eq!(shared.poll(), []);
+            }
+        }
+        assert!(
+            !shared.receives.post_all(plain(4).into_iter()) && shared.receives.post_all(plain(0).into_iter())
+        );
+        assert_eq!((shared.counter(), shared.list(4)), (counter, list));
+        let entry = shared.receives.next_slot();
+        assert!(shared.receives.post_all(plain(2).into_iter()));
+        assert!(!shared.receives.post_all(plain(2).into_iter()), "there is room for one");
+        assert!(shared.receives.post_one(round * 10 + 2, &PIECE).is_some_and(|last| last != entry));
+        assert_eq!(shared.receives.post_one(3, &PIECE), None, "it is full");
+        assert!((0..3).all(|wr_id| other.post(round * 10 + wr_id).is_ok()));
+        assert_eq!((shared.counter(), shared.list(6)), (other.counter(), other.list(6)));
+        for shared in [&mut shared, &mut other] {
+            let free = shared.receives.next_slot() as u16;
+            let posted: Vec<_> = (0..4).filter(|entry| *entry != free).collect();
+            posted.into_iter().for_each(|entry| shared.complete(1, entry));
+        }
+        assert_eq!(shared.poll(), other.poll());
+    }
 }
 
 #[test]

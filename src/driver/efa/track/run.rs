@@ -1,0 +1,132 @@
+//! Numbers for a batch of requests, all of which are posted or none.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::{Entry, Kind, Lane, Numbers};
+
+/// Numbers while they are taken one behind the other, of those that are in the ring of free ones. What there is to know of them is at hand: a
+/// compiler keeps it in registers. They are given back unless they are [kept](Self::keep).
+#[derive(Debug)]
+pub(in crate::driver::efa) struct Run<'a> {
+    entries: &'a [Entry],
+    free: &'a [AtomicU16],
+    index: u32,
+    marks: u16,
+    taken: u32,
+    /// The index that was taken last.
+    last: u16,
+    lane: &'a Lane,
+    numbers: &'a mut Numbers,
+}
+
+impl Numbers {
+    /// Begins with that, if there are so many in the ring.
+    #[inline(always)]
+    pub(in crate::driver::efa) fn run<'a>(&'a mut self, lane: &'a Lane, count: usize) -> Option<Run<'a>> {
+        if !self.have(lane, count) {
+            return None;
+        }
+        let Lane { entries, free, index, .. } = lane;
+        let Self { marks, taken, last, .. } = *self;
+        Some(Run { entries, free, index: *index, marks, taken, last, lane, numbers: self })
+    }
+
+    /// Whether there are so many in the ring.
+    #[inline(always)]
+    pub(in crate::driver::efa) fn have(&mut self, lane: &Lane, count: usize) -> bool {
+        self.seen.wrapping_sub(self.taken) as usize >= count || self.sees(lane, count)
+    }
+
+    /// The same after a look at it.
+    #[cold]
+    #[inline(never)]
+    fn sees(&mut self, lane: &Lane, count: usize) -> bool {
+        self.seen = lane.returned.load(Ordering::Acquire);
+        self.seen.wrapping_sub(self.taken) as usize >= count
+    }
+}
+
+impl Run<'_> {
+    /// As [`Numbers::take`].
+    #[inline(always)]
+    pub(in crate::driver::efa) fn take(&mut self, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
+        let index = self.free.get((self.taken & self.index) as usize)?.load(Ordering::Relaxed);
+        let number = index | self.marks;
+        self.entries.get(usize::from(index))?.begin(number, wr_id, kind, bytes);
+        self.taken = self.taken.wrapping_add(1);
+        self.last = index;
+        Some(number)
+    }
+
+    /// As [`Numbers::last`].
+    #[inline(always)]
+    pub(in crate::driver::efa) fn last(&self) -> u32 {
+        self.last.into()
+    }
+
+    /// All that were taken are posted.
+    #[inline(always)]
+    pub(in crate::driver::efa) fn keep(self) {
+        (self.numbers.taken, self.numbers.last) = (self.taken, self.last);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Run<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // By value: of what a function may look at nothing is in a register.
+        if self.taken != self.numbers.taken {
+            self.numbers.give_back_until(self.taken, self.lane);
+        }
+    }
+}
+
+impl Numbers {
+    /// The requests that have the next indices in the ring, up to `end`, are none.
+    #[cold]
+    #[inline(never)]
+    fn give_back_until(&mut self, end: u32, lane: &Lane) {
+        while self.taken != end {
+            // Nothing else is there yet: as long as these are no free ones there is room for all others.
+            let index = lane.place(self.taken).map(|place| place.load(Ordering::Relaxed));
+            self.taken = self.taken.wrapping_add(1);
+            index.iter().for_each(|index| self.give_back(lane, *index));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::pair;
+    use super::*;
+
+    #[test]
+    fn a_run_gives_back_what_is_not_kept_and_is_none_where_there_are_too_few() {
+        let (lane, mut numbers) = pair(4);
+        assert!(numbers.run(&lane, 5).is_none() && numbers.run(&lane, 0).is_some());
+        for round in 0..if cfg!(miri) { 20 } else { 1000_u64 } {
+            let mut run = numbers.run(&lane, 3).unwrap();
+            let forgotten = [0, 1, 2].map(|wr_id| run.take(wr_id, Kind::Receive, 0).unwrap());
+            drop(run);
+            assert!(numbers.is_idle(&lane));
+            assert!(forgotten.iter().all(|number| lane.complete(*number).is_none()));
+            // By now most are no longer in the ring.
+            assert!(numbers.run(&lane, 2).is_none());
+            let posted: Vec<_> =
+                (0..4).map(|wr_id| numbers.take(&lane, round + wr_id, Kind::Send, 0).unwrap()).collect();
+            assert!(numbers.run(&lane, 1).is_none() && numbers.take(&lane, 0, Kind::Send, 0).is_none());
+            for (number, wr_id) in posted.iter().zip(round..) {
+                assert_eq!(lane.complete(*number).unwrap().wr_id, wr_id);
+            }
+            let mut run = numbers.run(&lane, 4).unwrap();
+            let posted = [5, 6, 7, 8].map(|wr_id| run.take(wr_id, Kind::Read, 9).unwrap());
+            run.keep();
+            assert!(numbers.run(&lane, 1).is_none());
+            for number in posted.into_iter().rev() {
+                assert_eq!(lane.complete(number).unwrap().bytes, 9);
+            }
+            assert!(numbers.is_idle(&lane));
+        }
+    }
+}
