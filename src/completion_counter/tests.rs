@@ -1,4 +1,4 @@
-//! Threads that wait and threads that change: in every order that loom can find, and for real.
+//! Threads that wait and threads that change a counter: in every order that loom can find, and with real threads.
 //!
 //! `RUSTFLAGS="--cfg uverbs_loom" cargo test --release --lib loom`
 
@@ -124,7 +124,7 @@ mod loom {
             let counter = counter();
             let seen = counter.read_err();
             let (one, two) = (counter.clone(), counter.clone());
-            // A thread of its own: loom cannot have one unparked while it joins another.
+            // A separate thread: loom cannot handle a thread that is unparked while it joins another.
             let waiter = spawn(move || match one.wait_since(1, seen, None) {
                 Ok(()) => assert_eq!(one.read(), 1),
                 Err(error) => assert_eq!((error.kind(), one.read_err()), (ErrorKind::OperationFailed, 1)),
@@ -142,7 +142,7 @@ mod loom {
             let counter = counter();
             let other = counter.clone();
             let adder = spawn(move || other.add(1).unwrap());
-            // The time is over at once: it was reached, or not.
+            // With a time limit of zero the result is immediate: the value was reached, or it was not.
             match counter.wait(1, Some(std::time::Duration::ZERO)) {
                 Ok(()) => assert_eq!(counter.read(), 1),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut),

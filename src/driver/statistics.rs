@@ -1,9 +1,9 @@
-//! What the kernel does not tell of a driver's counters.
+//! What the kernel does not report about a driver's counters.
 
 use super::Driver;
 
 /// Counters of mlx5 that a device keeps in 32 bits, from which the kernel copies them (`mlx5_ib_query_q_counters` and the tables above
-/// it, hw/mlx5/counters.c, Linux 6.1 and 7.3). Those of other functions have `vport_` before the name.
+/// it, hw/mlx5/counters.c, Linux 6.1 and 7.3). For other functions the name has the prefix `vport_`.
 const NARROW: &[&str] = &[
     "rx_write_requests",
     "rx_read_requests",
@@ -34,7 +34,7 @@ const NARROW: &[&str] = &[
 ];
 
 impl Driver {
-    /// After how many bits a hardware counter begins at zero again, where that is known.
+    /// The number of bits after which a hardware counter wraps to zero, where that is known.
     pub(crate) fn counter_bits(&self, name: &str) -> Option<u8> {
         match self {
             Self::Mlx5(_) => {

@@ -1,4 +1,4 @@
-//! Completion queues in memory of one's own.
+//! Completion queues in the program's own memory.
 
 use crate::kernel::mapping::Mapping;
 use crate::verbs::cq::CompletionQueueBuilder;

@@ -1,4 +1,4 @@
-//! What the device tells of itself.
+//! What the device reports about itself.
 
 use bitflags::bitflags;
 use uverbs_abi::efa::{self as abi, ExQueryDeviceResp};

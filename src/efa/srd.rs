@@ -1,4 +1,4 @@
-//! Choices of reliable datagrams, and what their completions tell besides.
+//! Options of reliable datagrams, and what their completions report in addition.
 
 use nix::errno::Errno;
 use uverbs_abi::efa::CREATE_QP_WITH_UNSOLICITED_WRITE_RECV;

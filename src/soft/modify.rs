@@ -1,4 +1,4 @@
-//! The state of queue pairs: changing it and asking for it.
+//! The state of queue pairs: changing it and querying it.
 //!
 //! Source: `modify_qp` and `ib_uverbs_query_qp`, uverbs_cmd.c; for RAW_PACKET `ib_modify_qp_is_ok` and its table,
 //! verbs.c, and the operations of `__mlx5_ib_modify_qp`, qp.c; Linux 6.1. For the other types see
@@ -23,7 +23,7 @@ pub(super) fn modify_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     modify(call, &request, STANDARD)
 }
 
-/// `ib_uverbs_ex_modify_qp`. A rate limit is taken and has no effect: nothing here has a rate.
+/// `ib_uverbs_ex_modify_qp`. A rate limit is accepted and has no effect.
 pub(super) fn ex_modify_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ExModifyQp = call.request()?;
     modify(call, &request.base, STANDARD | QpAttrMask::RATE_LIMIT)?;
@@ -65,7 +65,7 @@ fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) ->
     Ok(())
 }
 
-/// Whether these attributes take a queue pair for raw packets from one state to the other.
+/// Whether these attributes are allowed for this change of a raw packet queue pair's state.
 fn is_allowed(from: u8, to: u8, mask: QpAttrMask) -> bool {
     let mask = mask - QpAttrMask::STATE;
     match (from, to) {
@@ -89,7 +89,7 @@ pub(super) fn query_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.respond(&response)
 }
 
-/// Everything about a queue pair, whatever was asked for (`rxe_qp_to_attr`, rxe_qp.c).
+/// Everything about a queue pair, whichever attributes were requested (`rxe_qp_to_attr`, rxe_qp.c).
 fn queried(qp: &Qp) -> QueryQpResp {
     let attrs = &qp.attrs;
     let raw = qp.kind == qp_type::RAW_PACKET;

@@ -81,7 +81,7 @@ pub(super) fn attr(specs: &[Vec<u8>]) -> FlowAttr {
     }
 }
 
-/// The specs as the core passes them on; every handle is found.
+/// The specs as the core passes them on; all handles are valid.
 pub(super) fn parsed(specs: &[Vec<u8>]) -> Result<Specs, Errno> {
     flow_check::specs(&attr(specs), &specs.concat(), &mut |_, _| Ok(()))
 }
@@ -89,7 +89,7 @@ pub(super) fn parsed(specs: &[Vec<u8>]) -> Result<Specs, Errno> {
 pub(super) const UNICAST: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(super) const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
 
-/// Ethernet around something.
+/// An Ethernet frame with this payload.
 pub(super) fn ethernet(dst: [u8; 6], ether_type: u16, payload: &[u8]) -> Vec<u8> {
     [&dst[..], &[2, 0, 0, 0, 0, 9], &ether_type.to_be_bytes(), payload].concat()
 }
@@ -119,7 +119,7 @@ pub(super) fn udp(src: u16, dst: u16, payload: &[u8]) -> Vec<u8> {
     [&words.concat()[..], payload].concat()
 }
 
-/// TCP: ports, and sixteen more bytes that nobody reads.
+/// TCP: ports, and sixteen more bytes that are not read.
 pub(super) fn tcp(src: u16, dst: u16) -> Vec<u8> {
     [&src.to_be_bytes()[..], &dst.to_be_bytes(), &[0; 16]].concat()
 }

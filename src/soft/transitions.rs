@@ -1,7 +1,7 @@
-//! Which attributes take a queue pair from one state to another.
+//! Which attributes a change of a queue pair's state takes.
 //!
-//! The same table as `qp_state_table` behind `ib_modify_qp_is_ok`, verbs.c, Linux 6.1, for RC, UC, UD and XRC. Those
-//! of raw packets are mlx5's own, see [`super::modify`].
+//! The same table as `qp_state_table`, which `ib_modify_qp_is_ok` uses (verbs.c, Linux 6.1), for RC, UC, UD and XRC. Raw packet queue
+//! pairs have mlx5's own table; see [`super::modify`].
 
 use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 

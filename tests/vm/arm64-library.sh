@@ -13,9 +13,9 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-# Not emulated by a program, so that the counter of the CPU is the kernel's clock.
+# These tests run directly in the guest, not under an emulating program, so that the CPU's counter is the kernel's clock.
 unit_tests() {
-    # One of them asks for more addresses than the guest has memory.
+    # One of the tests asks for more addresses than the guest has memory.
     echo 1 >/proc/sys/vm/overcommit_memory || return
     "$UNIT_TESTS" --show-output || return
     [ "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)" = arch_sys_counter ] &&

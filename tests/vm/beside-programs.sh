@@ -28,7 +28,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/programs.sh
 . "$here/programs.sh"
 
-# Such a clock goes on at once when there is nothing to do but wait: limits in its seconds end nothing too early only if they are long.
+# This clock jumps ahead as soon as there is nothing to do but wait, so limits in its seconds must be long, or they end things too early.
 CLOCK_COUNTS=1 PATIENCE=100
 begin make_device
 programs_steps programs

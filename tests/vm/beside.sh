@@ -41,7 +41,7 @@ trace() { # trace PROGRAM OUTPUT
     strace -f -o "$OUT/$2" "$1" calls "$device"
 }
 
-# Other lines are those of signals and of the exit.
+# The other lines are about signals and the exit.
 opened() { echo "compared: system calls until the device is open: $(grep -c '(' "$OUT/opened-ours.strace"), theirs $(grep -c '(' "$OUT/opened-theirs.strace")"; }
 
 versions() {
@@ -50,7 +50,7 @@ versions() {
 
 begin make_device
 
-# On 7.x this loads ib_uverbs, which both need.
+# On 7.x this loads ib_uverbs, which both sides need.
 step versions versions
 step theirs-is-there ibv_devinfo -d "$device"
 step clock clock_counts_instructions || finish
@@ -60,7 +60,7 @@ step calls-ours trace "$UVERBS_BESIDE" ours.strace
 step calls-theirs trace "$UVERBS_THEIRS" theirs.strace
 step table "$UVERBS_BESIDE" table "$OUT"
 path_steps messages
-# Without what `ours` has the loader write: its lines would be counted.
+# Run without the loader's trace that `ours` asks for: its lines would be counted.
 step opened-ours strace -f -E LD_LIBRARY_PATH=/tmp/dropin -o "$OUT/opened-ours.strace" "$UVERBS_PATH" open "$device"
 step opened-theirs strace -f -o "$OUT/opened-theirs.strace" "$UVERBS_PATH" open "$device"
 step opened opened

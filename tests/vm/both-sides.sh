@@ -11,7 +11,7 @@ both() { # both OPTION_OF_AN_ADDRESS PROGRAM [OPTION...]
     # shellcheck disable=SC2154,SC2086  # who sources this has $device; two words or none
     ${server_at:-} ${as_server:-} timeout 60 "$program" -d "$device" ${gid:+$address $gid} "$@" &
     client=${client_gid:-${gid:-}}
-    # It listens as soon as it can, and says nothing about that.
+    # The program prints nothing when it starts to listen.
     # shellcheck disable=SC2086
     ${server_at:-} until_true 10 listens 18515 &&
         ${client_at:-} ${as_client:-} timeout 60 "$program" -d "${client_device:-$device}" ${client:+$address $client} "$@" "${server_host:-127.0.0.1}" && wait $!
@@ -27,7 +27,7 @@ pingpong() { # pingpong KIND [OPTION...]: some programs compare what they receiv
     both -g "ibv_${kind}_pingpong" "$@"
 }
 
-# Fewer iterations than it would make, since the processor is emulated.
+# Fewer iterations than the default, since the processor is emulated.
 perftest() { # perftest OPERATION KIND SERVICE [OPTION...]
     test=ib_$1_$2 service=$3
     shift 3
@@ -70,8 +70,8 @@ perftest_options() { # perftest_options SUFFIX: as steps
     step "write-both-ways$1" perftest write bw RC -b -q 4
 }
 
-# How much of what a lane has is run: all of it; on 6.12 nothing but the drop-in on both sides; on the newest kernel, which is always run, not
-# everything with everything, unless the runner is told to ($UVERBS_WHOLE).
+# How much of a lane is run. Usually all of it. On 6.12 only the combination with the drop-in on both sides. On the newest kernel, which
+# is always run, not every combination, unless the runner is told to run them ($UVERBS_WHOLE).
 extent() {
     case $(uname -r) in
     7.*) if [ -n "${UVERBS_WHOLE:-}" ]; then echo whole; else echo short; fi ;;
@@ -116,7 +116,7 @@ two_cards() { # as mlx5_0 and mlx5_1: udev has named them by their places on the
     done
 }
 
-# Of devices with RoCE.
+# For devices with RoCE.
 
 interface() { # interface DEVICE: its network interface
     ls "/sys/class/infiniband/$1/device/net"

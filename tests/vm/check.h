@@ -1,4 +1,4 @@
-/* What the programs in C here share: a check that fails ends the program. */
+/* Shared by the programs in C here: a check that fails ends the program. */
 #pragma once
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Completion counters of libibverbs' interface (ibv_create_comp_cntr(3), rdma-core 65): what they say, after each poll,
- * against what was polled.
+ * Completion counters of libibverbs' interface (ibv_create_comp_cntr(3), rdma-core 65). After each poll their values are compared
+ * with what was polled.
  *
  * usage: comp-cntr DEVICE GID-INDEX
  *
@@ -92,9 +92,9 @@ static int attached(struct ibv_qp *qp, struct cntr *counter, uint32_t operations
 
 struct side {
 	struct ibv_cq *cq; /* of sends and of receives */
-	struct ibv_cq_ex *cq_ex; /* the same, where it is polled by the extended interface */
+	struct ibv_cq_ex *cq_ex; /* the same queue, if it is polled by the extended interface */
 	struct ibv_qp *qp;
-	/* What was polled: by operation, those that succeeded and those that failed, and the bytes received. */
+	/* What was polled: for each operation how many succeeded and failed, and the bytes received. */
 	uint64_t done[WRITE + 1], failed[WRITE + 1], bytes;
 };
 
@@ -154,7 +154,7 @@ static void unmake(struct side *side)
 	SAME(ibv_destroy_cq(side->cq), 0);
 }
 
-/* Requests. A number tells what it is, and that it is of one kind: `operation << 32 | count`. */
+/* Requests. A request's number has its operation, and how many requests of that operation there were: `operation << 32 | count`. */
 
 static uint64_t number(uint32_t operation)
 {
@@ -225,7 +225,7 @@ static void note(struct side *side, uint64_t wr_id, enum ibv_wc_status status, u
 	}
 }
 
-/* Takes at most `most` completions, and says how many. */
+/* Takes at most `most` completions, and returns how many. */
 static int poll_some(struct side *side, int most)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -259,7 +259,7 @@ static uint64_t all(const uint64_t *of)
 	return of[SEND] + of[RECV] + of[READ] + of[WRITE];
 }
 
-/* Every operation has a counter on one side, and all have one together on the other. */
+/* On one side each operation has its own counter; on the other, one counter serves all. */
 static void counts_what_is_polled(bool extended)
 {
 	const enum ibv_wr_opcode opcodes[] = {
@@ -274,7 +274,7 @@ static void counts_what_is_polled(bool extended)
 		counters[i] = counter(WRS);
 		SAME(attached(a.qp, counters[i], operations[i]), 0);
 	}
-	/* Attached in INIT too. */
+	/* Counters can be attached in INIT too. */
 	change(b.qp, IBV_QPS_INIT, 0);
 	SAME(attached(b.qp, together, SEND | RECV | READ | WRITE), 0);
 	connect_pair(&a, &b);
@@ -310,7 +310,7 @@ static void counts_what_is_polled(bool extended)
 		SAME(destroy(counters[i]), 0);
 }
 
-/* Requests without a completion count when a later one proves that they are done. One counter serves several queue pairs. */
+/* Requests without a completion are counted when a later one proves that they are done. One counter serves several queue pairs. */
 static void counts_what_has_no_completion(bool extended)
 {
 	struct side a = make(extended), b = make(extended);
@@ -348,7 +348,7 @@ static void counts_what_has_no_completion(bool extended)
 	SAME(destroy(sent) | destroy(sent_bytes) | destroy(received_bytes), 0);
 }
 
-/* What fails, and what is flushed, goes to the error value; a queue pair that was reset counts on. */
+/* Failed and flushed requests count in the error value. A queue pair that was reset goes on counting. */
 static void counts_failures_apart(bool extended)
 {
 	const uint32_t operations[] = { SEND, RECV, READ, WRITE };
@@ -367,7 +367,7 @@ static void counts_failures_apart(bool extended)
 		SAME(post(&a, IBV_WR_SEND, 10, IBV_SEND_SIGNALED, 0), 0);
 		poll_all(&a, 1);
 		poll_all(&b, 2);
-		/* The first fails for its key, and what stands behind it is flushed, and so are three receives. */
+		/* The first fails because of its key. The requests after it are flushed, and so are three receives. */
 		SAME(post(&a, IBV_WR_RDMA_WRITE, 10, IBV_SEND_SIGNALED, mr->rkey ^ 0x5a00), 0);
 		SAME(post(&a, IBV_WR_SEND, 10, 0, 0), 0);
 		SAME(post(&a, IBV_WR_SEND, 10, IBV_SEND_SIGNALED, 0), 0);
@@ -405,7 +405,7 @@ static void sets_and_adds(void)
 	SAME(value(counter_), UINT64_MAX);
 	SAME(errors(counter_), 1);
 	SAME(inc(counter_, 3), 0);
-	SAME(value(counter_), 2); /* It begins again behind max_value. */
+	SAME(value(counter_), 2); /* After max_value it begins again. */
 	SAME(destroy(counter_), 0);
 }
 

@@ -15,15 +15,15 @@ SUFFIX = "-debug"
 FRAGMENT = Path(__file__).resolve().parent / "debug.config"
 PACKAGES = ["bc", "bison", "flex", "gcc", "kmod", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils"]
 
-# What it has more of than others. Under emulation everything takes several times as long on it.
+# These kernels need more memory than others. Under emulation everything takes several times as long on them.
 MEMORY = "1536M"
 PATIENCE = 4
 BOOT = [
-    # It mounts the host's files by itself, and keeps what it has read of them: a page that was read once is not asked for again.
+    # This kernel mounts the host's files by itself and caches what it has read: a page that was read once is not requested again.
     "--append=rootflags=version=9p2000.L,trans=virtio,access=any,msize=524288,cache=loose",
-    # While 7.x looks at its processor it takes its page tables for smaller ones, and KASAN every address for a wild one.
+    # While 7.x examines its processor it assumes smaller page tables than it has, and KASAN then reports every address as wild.
     "--append=no5lvl",
-    # As for the virtual ConnectX: with this timer a boot hangs now and then under emulation.
+    # As for the virtual ConnectX: with this timer the boot sometimes hangs under emulation.
     "--append=hpet=disable",
 ]
 

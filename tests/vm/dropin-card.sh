@@ -29,14 +29,14 @@ make_cards() {
         registers "$device" && registers mlx5_1 && resources >"$OUT/resources.before"
 }
 
-# From 6.12 on the driver makes queues of its own when memory is registered for the first time, and keeps them.
+# From 6.12 on the driver makes queues of its own when memory is first registered, and keeps them.
 registers() { # registers DEVICE
     ibv_rc_pingpong -d "$1" -g 0 >/dev/null &
     until_true 20 listens 18515 && kill $! && ! wait $!
 }
 
 take_away() { echo 1 >"/sys/class/infiniband/$device/device/remove"; }
-# It is named by its place on the bus again; the other keeps its name.
+# The returned device is again named by its place on the bus. The other one keeps its name.
 bring_back() {
     echo 1 >/sys/bus/pci/rescan && until_true 30 two_devices && udevadm settle --timeout=20 || return
     for path in /sys/class/infiniband/*; do

@@ -1,12 +1,12 @@
 # shellcheck shell=sh
 # For the lanes that run programs with the drop-in library; sourced after guest.sh.
 
-# The library under the name that the loader looks for, and under that of the link, by which programs load it that try both; below /tmp, which roots of other
-# releases have too.
+# The library under the name that the loader looks for, and under the name of the link, for programs that try both. It is below /tmp,
+# which the roots of other releases have too.
 if [ -n "${UVERBS_DROPIN:-}" ]; then
     mkdir -p /tmp/dropin && cp "$UVERBS_DROPIN" /tmp/dropin/libibverbs.so.1 && ln -s libibverbs.so.1 /tmp/dropin/libibverbs.so
 fi
-# What goes with it, for programs that call libmlx5 or libefa.
+# The drop-in's own driver libraries, for programs that call libmlx5 or libefa.
 if [ -n "${UVERBS_MLX5:-}" ]; then
     cp "$UVERBS_MLX5" /tmp/dropin/libmlx5.so.1
 fi
@@ -14,7 +14,7 @@ if [ -n "${UVERBS_EFA:-}" ]; then
     cp "$UVERBS_EFA" /tmp/dropin/libefa.so.1
 fi
 
-# Every process of ours writes down what the loader does, whether a library comes at its start or later.
+# The loader writes a trace for every process that runs with ours, whether a library is loaded at its start or later.
 ours() { LD_LIBRARY_PATH=/tmp/dropin LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/dropin/loader "$@"; }
 theirs() { "$@"; }
 
@@ -31,7 +31,7 @@ enter() { # enter ROOT: the guest's own directories in the root of another relea
 library_is_ours() { # library_is_ours PROGRAM: in the place of libibverbs
     ours ldd "$(command -v "$1")" || return
     ours ldd "$(command -v "$1")" | grep -q 'libibverbs.so.1 => /tmp/dropin/' || return
-    # With libibverbs there is one, and the loader tells.
+    # With libibverbs there is one such library, and the loader's trace shows it.
     LD_DEBUG=files ibv_devices 2>"$OUT/loader.theirs" >&2 || return
     if ! verbs_libraries "$OUT/loader.theirs" | grep -e -rdmav; then
         echo "libibverbs is not seen to load a driver library" >&2
@@ -43,13 +43,13 @@ only_ours_was_loaded() { # by any process of ours in this lane
     cat /tmp/dropin/loader.* >"$OUT/loader.ours" || return
     verbs_libraries "$OUT/loader.ours"
     echo "compared: $(grep -l 'calling init: .*/libibverbs' /tmp/dropin/loader.* | wc -l) processes"
-    # By its name, and in one program by that of the link.
+    # It is loaded by its name; one program also loads it by the name of the link.
     [ "$(verbs_libraries "$OUT/loader.ours" | grep -vx /tmp/dropin/libibverbs.so)" = /tmp/dropin/libibverbs.so.1 ] && return
     echo "another libibverbs, or a driver library, was loaded" >&2
     return 1
 }
 
-# What a description says but for completion counters, which libibverbs has on no device here.
+# A description without its lines about completion counters, which libibverbs has on no device here.
 without_completion_counters() { sed '/comp_cntr/d; /QP_ATTACH_/d' "$@"; }
 
 same_output() { # same_output COMMAND...
@@ -63,7 +63,7 @@ address=192.0.2.1
 # shellcheck source=tests/vm/listening.sh
 . "$here/listening.sh"
 
-# A program with a server and a client, each being ours or theirs.
+# Runs a program with a server and a client. Each side uses either ours or theirs.
 pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
     with_server=$1 with_client=$2 port=$3
     shift 3
@@ -96,7 +96,8 @@ paired_pingpongs() { # as steps
 
 both_send() { [ "$(rdma resource show qp | grep -c 'state RTS.*ibv_rc_pingpong')" -eq 2 ]; }
 
-# The device is taken away (take_away, bring_back) while two programs send to each other and wait for events: all end, in the same way with both libraries.
+# Takes the device away (take_away, bring_back) while two programs send to each other and wait for events. All must end, and in the same
+# way with both libraries.
 device_goes() {
     for library in theirs ours; do
         "$library" timeout 60 chroot "$root" ibv_asyncwatch -d "$device" >"$OUT/$name.watch.$library" 2>&1 &
@@ -107,7 +108,7 @@ device_goes() {
         "$library" timeout 60 chroot "$root" ibv_rc_pingpong -d "$device" -g "$gid" -e -n 10000000 "$address" >"$OUT/$name.client.$library" 2>&1 &
         client=$!
         until_true 20 both_send && until_true 20 grep -q 'async event FD' "$OUT/$name.watch.$library" && take_away || return
-        # It goes on for ever.
+        # The watch does not end by itself.
         until_true 20 grep -q DEVICE_FATAL "$OUT/$name.watch.$library" && kill "$watch" || return
         for side in watch server client; do
             eval "wait \$$side"
@@ -118,19 +119,19 @@ device_goes() {
     diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && cat "$OUT/$name.ours"
 }
 
-# What MPIs are tried with, made with that release's.
+# The programs that MPIs are tried with, compiled for that release.
 mpi_programs() {
     cp "$here/dropin/lists/mpi.c" /tmp/mpi.c
     chroot "$root" mpicc.openmpi -O1 -o /tmp/openmpi /tmp/mpi.c &&
         chroot "$root" gcc -O1 -o /tmp/mpich /tmp/mpi.c -I/usr/include/x86_64-linux-gnu/mpich -lmpich
 }
 
-# In each release: these steps, then the rows of dropin/lists/LIST.list. In them stand the names of $values.
+# In each release, runs these steps and then the rows of dropin/lists/LIST.list, which may use the names of $values.
 in_releases() { # in_releases LIST [STEP...]
     list=$1
     shift
     : "${gid:=1}" "${values:=DEVICE=$device ADDRESS=$address GID=${gid:-1}}"
-    # They do not change.
+    # The roots do not change, so they can be cached.
     step roots mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose roots /mnt || return
     modprobe rdma_ucm
     for suite in ${CONSUMERS:-$ROOTS}; do
@@ -142,7 +143,7 @@ in_releases() { # in_releases LIST [STEP...]
         # shellcheck disable=SC2086  # several words
         step "$suite-programs" "$PYTHON" "$here/dropin/programs" "$here/dropin/lists/$list.list" "$suite" "$root" $values
     done
-    # The runner shows it.
+    # The runner prints this table.
     step table "$PYTHON" "$here/dropin/programs" --table "$OUT"/*-programs.out
     step libraries only_ours_was_loaded
     step resources resources_are_as_before

@@ -17,7 +17,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-# The name that the examples of ibverbs-rs have in them.
+# The name that is written in the examples of ibverbs-rs.
 device=mlx5_0
 
 begin make_device

@@ -23,8 +23,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# The calls themselves: with libibverbs the device is libmlx5's; with the drop-in, by its own libmlx5, every call refuses, but for the question what the
-# device has, of which the answers are equal.
+# The calls themselves. With libibverbs the device is libmlx5's. With the drop-in and its own libmlx5 every call refuses, except the one
+# that asks what the device has; its answers must be equal.
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
@@ -39,8 +39,8 @@ refuse() {
     [ "$(wc -l <"$OUT/$name.ours")" -gt 60 ]
 }
 
-# Who puts the drop-in alone before libibverbs has libmlx5 itself, to which the devices are strangers: every call refuses, but for those that do not
-# ask whose the context is and have no effect on a device.
+# With only the drop-in installed over libibverbs, programs still get libmlx5 itself, which does not know the devices. Every call then
+# refuses, except those that do not look at the context's owner and have no effect on a device.
 made='dr_domain_create|dump_dr_domain|dr_table_create|dr_table_destroy|dr_action_create_dest_ibv_qp|dr_action_destroy'
 strangers() {
     mkdir -p /tmp/alone && cp /tmp/dropin/libibverbs.so.1 /tmp/alone/ || return
@@ -49,7 +49,7 @@ strangers() {
     refuse && ! grep -v -e ' refused$' -e '^told:' -e asked$ "$OUT/$name.ours" | grep -vxE "mlx5dv_($made) done" >&2
 }
 
-# UCX has transports on libmlx5, and others on libibverbs alone.
+# UCX has some transports on libmlx5, and others on libibverbs alone.
 
 transports() { # transports ours|theirs: those on the device
     "$1" timeout 120 chroot "$root" ucx_info -d >"$OUT/$name.$1" || return
@@ -61,7 +61,7 @@ ucx_info() {
     [ "$(transports ours)" = 'rc_verbs ud_verbs ' ] || { echo "drop-in: $(transports ours)" >&2; return 1; }
 }
 
-# It takes a run without a terminal for one of MPI's.
+# ucx_perftest takes a run without a terminal for one of MPI's, so it gets a terminal.
 ucx_pairs() { # ucx_pairs ARGUMENTS...
     for sides in 'ours theirs' 'theirs ours' 'ours ours'; do
         # shellcheck disable=SC2016,SC2086  # for another shell; two words
@@ -69,7 +69,7 @@ ucx_pairs() { # ucx_pairs ARGUMENTS...
     done
 }
 
-# What UCX chooses by itself, of the transports of InfiniBand: nothing goes by shared memory or TCP.
+# What UCX chooses by itself among the transports of InfiniBand. Shared memory and TCP are switched off.
 ucx_chooses() { # ucx_chooses ARGUMENTS...
     export UCX_TLS=ib UCX_NET_DEVICES="$device:1"
     ucx_pairs "$@"
@@ -78,7 +78,8 @@ ucx_chooses() { # ucx_chooses ARGUMENTS...
     return "$status"
 }
 
-# DPDK finds a port, or none. One processor plays two, and memory is of usual pages.
+# Whether DPDK finds a port: with libibverbs it does, with ours it does not. One processor stands in for two, and memory is in pages of
+# the usual size.
 testpmd() { # testpmd ours|theirs
     printf 'show port summary all\nquit\n' | "$1" timeout 120 chroot "$root" dpdk-testpmd --no-shconf --no-huge -m 100 --no-telemetry \
         --lcores '(0-1)@0' -- -i --total-num-mbufs=2048 >"$OUT/$name.$1" 2>&1 || { tail -n 3 "$OUT/$name.$1" >&2; return 1; }
@@ -91,7 +92,7 @@ dpdk() {
     grep -q '^testpmd: No probed ethernet devices' "$OUT/$name.ours"
 }
 
-# Python's errors, and the end of the program.
+# The errors that Python gets, and that the program reaches its end.
 providers() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /usr/bin/python3 /tmp/mlx5-direct.py "$device" >"$OUT/$name.$side" || return
@@ -112,7 +113,7 @@ for suite in $CONSUMERS; do
     step "$suite-strangers" strangers
     step "$suite-pyverbs" providers
     step "$suite-dpdk" dpdk
-    # UCX of sid is packaged without its part for InfiniBand.
+    # sid packages UCX without its part for InfiniBand.
     if [ ! -e "$root/usr/lib/x86_64-linux-gnu/ucx/libuct_ib.so" ]; then
         record "$suite-ucx" skip 'this UCX has no transports of InfiniBand'
         continue

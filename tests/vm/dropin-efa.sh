@@ -53,7 +53,7 @@ enough() { # of those with which libefa has something to do
     [ "$(grep -c 'test_efa.* ok$' "$OUT/results")" -ge "$(case $(uname -r) in 6.1.*) echo 15 ;; *) echo 20 ;; esac)" ]
 }
 
-# Each call and each kind of request, answers and completions; what is known to differ has a row.
+# Runs each call and each kind of request and compares answers and completions. Each known difference has a row.
 calls() {
     for side in theirs ours; do
         "$side" timeout 100 chroot "$root" /tmp/efa-direct "$device" >"$OUT/$name.$side" || { tail -n 3 "$OUT/$name.$side" >&2; return 1; }
@@ -82,12 +82,12 @@ fabric_info() {
     grep -q 'FI_EP_RDM' "$OUT/$name.ours" && diff "$OUT/$name.theirs.less" "$OUT/$name.ours.less" >&2 && cat "$OUT/$name.ours"
 }
 
-# The server's library and the client's.
+# The arguments are the server's library and the client's.
 mixed_pingpong() { # mixed_pingpong SERVER CLIENT rdm|dgram
     case $3 in dgram) domain=dgrm ;; *) domain=$3 ;; esac
     "$1" fi_pingpong "$3" -d "$device-$domain" >"$OUT/$name.server" 2>&1 &
     server=$!
-    # It does not say when it listens.
+    # The program does not print when it starts to listen.
     until_true 60 listens 47592 && "$2" fi_pingpong "$3" -d "$device-$domain" 127.0.0.1 && wait "$server"
 }
 

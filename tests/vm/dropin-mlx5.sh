@@ -25,7 +25,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-# Seven frames of 60 bytes for the address that the example counts, and one for another.
+# Seven frames of 60 bytes for the address that the example counts, and one for another address.
 frames() {
     cat <<END
 stty -F $MLX5_CONTROL raw -echo && exec 3<>$MLX5_CONTROL
@@ -39,7 +39,7 @@ counters() { # counters ours|theirs
     "$1" "$COUNTERS_EXAMPLE" "$device" 02:00:00:00:01:02 "$(frames)"
 }
 
-# The device counts the four bytes at the end of each frame or not: both libraries must say the same.
+# A device may or may not count the four bytes at the end of each frame. Both libraries must report the same.
 counted() {
     counters theirs >"$OUT/$name.theirs" || return
     counters ours >"$OUT/$name.ours" || return
@@ -49,7 +49,7 @@ counted() {
         tail -n 1 "$OUT/$name.ours" | grep -q '^packets 7, bytes [1-9]'
 }
 
-# A program with each library: both find nothing wrong, and say the same but for the lines of the list.
+# Runs a program with each library. Neither may find anything wrong, and their outputs must be equal except for the lines of the list.
 both() { # both PROGRAM [LIST]
     for side in theirs ours; do
         "$side" timeout 120 "$1" "$device" "$MLX5_CONTROL" >"$OUT/$name.$side" || return
@@ -72,7 +72,7 @@ step extended both "$MLX5_EXTENDED"
 record_skips extended
 step refusals both "$MLX5_REFUSALS" "$here/mlx5-refusals.differences"
 step threads both "$MLX5_THREADS"
-# Headers must stand in the request, and large sends are cut.
+# This card needs headers in the request, and cuts large sends into packets.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
 step peer-other-card both "$MLX5_PEER"
@@ -82,8 +82,8 @@ step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean
 
-# A process that must not end: the kernel would not survive the close of its device file. So the machine is switched off without
-# a shutdown.
+# Runs a process that must not end: the kernel would not survive the close of its device file. So the machine is switched off without a
+# shutdown.
 refused_counter() {
     ours "$MLX5_REFUSED_COUNTER" "$device" "$MLX5_CONTROL" >"$OUT/$name.ours" 2>&1 &
     until_true 60 grep -qx 'goes on' "$OUT/$name.ours" || { cat "$OUT/$name.ours" >&2; return 1; }

@@ -25,7 +25,7 @@ make_program_package() {
     cd /tmp && tool=$("$here/../../uverbs-c/debian/build" --program "$UVERBS_BIN") && [ -s "$tool" ]
 }
 
-# What is no library leaves nothing.
+# For a file that is not a library the build fails and leaves nothing behind.
 refused() {
     mkdir /tmp/refused && cd /tmp/refused || return
     for library in /etc/hostname /nowhere; do
@@ -37,7 +37,7 @@ refused() {
     [ -z "$(ls)" ]
 }
 
-# A copy of the system that can be written to; what is written stays in memory.
+# Makes a writable copy of the system. What is written stays in memory.
 enter_copy() {
     mkdir -p "/mnt/$suite/upper" "/mnt/$suite/work" "$root" || return
     mount -t overlay -o "lowerdir=$system,upperdir=/mnt/$suite/upper,workdir=/mnt/$suite/work" overlay "$root" || return
@@ -46,7 +46,7 @@ enter_copy() {
 
 inside() { chroot "$root" env PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 
-# All paths but those of logs, caches and dpkg's own lists, with what they are; and what dpkg says is installed.
+# Lists all paths, with their kinds, except those of logs, caches and dpkg's own lists; and what dpkg says is installed.
 files() { # files FILE
     inside find / -xdev \( -path /var/lib/dpkg -o -path /var/cache -o -path /var/log \) -prune -o -printf '%p %y %m %l\n' >"$1.all" || return
     # shellcheck disable=SC2016  # dpkg's variables
@@ -58,7 +58,7 @@ loaded() { # loaded PATH: that libibverbs alone, by programs that are linked to 
     for program in ibv_devices ibv_devinfo; do
         inside env LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loads "$program" >/dev/null || return
     done
-    # One directory; which of its names the loader says differs.
+    # It is one directory with two names, and the loader may print either.
     verbs_libraries /tmp/loads.* | sed 's,^/usr,,' >"$OUT/$name.loaded"
     rm /tmp/loads.*
     cat "$OUT/$name.loaded"
@@ -79,7 +79,7 @@ before() {
     loaded "$stock" && described theirs
 }
 
-# The libraries of drivers that programs find which call them.
+# The driver libraries that programs which call them will find.
 drivers_are() { # drivers_are DIRECTORY
     for driver in libmlx5 libefa; do
         inside ldconfig -p | sed -n "s,.*$driver\.so\.1 .*=> \(/usr\)*,,p" | head -n 1 >"$OUT/$name.$driver"
@@ -101,7 +101,7 @@ talks() { pair inside inside 18515 ibv_rc_pingpong -d "$device" -g 1 -n 100; }
 
 watches() { grep -qs '/libibverbs\.so' "/proc/$(pgrep -x asyncwatch)/maps"; }
 
-# A program that changes its user does not look at LD_LIBRARY_PATH; which library a process has is in its maps.
+# A program that changes its user ignores LD_LIBRARY_PATH. The process's maps show which library it has loaded.
 changes_user() {
     inside install -m 4755 /usr/bin/ibv_asyncwatch /usr/local/bin/asyncwatch || return
     inside setpriv --reuid=65534 --clear-groups env LD_LIBRARY_PATH=/nowhere /usr/local/bin/asyncwatch -d "$device" >/dev/null 2>&1 &
@@ -114,7 +114,7 @@ changes_user() {
     grep -q "$own" "$OUT/$name.maps" && ! grep -qv "$own" "$OUT/$name.maps"
 }
 
-# What the guide has for a container, without the package; and back.
+# What the guide describes for a container, without the package; and then back.
 layer() {
     mkdir "$root/usr$(dirname "$own")" && cp "$UVERBS_DROPIN" "$root/usr$own" && ln -s libibverbs.so.1 "$root/usr${own%.1}" &&
         cp "$UVERBS_MLX5" "$root/usr$(dirname "$own")/libmlx5.so.1" && cp "$UVERBS_EFA" "$root/usr$(dirname "$own")/libefa.so.1" || return
@@ -122,7 +122,7 @@ layer() {
     rm -r "$root/usr$(dirname "$own")" "$root/etc/ld.so.conf.d/00-uverbs.conf" && inside ldconfig && is_stock
 }
 
-# A program that loads the library by the name of the link in libibverbs-dev has ours too.
+# A program that loads the library by the name of the link in libibverbs-dev also gets ours.
 by_link() {
     inside ln -s libibverbs.so.1 /usr/lib/x86_64-linux-gnu/libibverbs.so && inside ldconfig || return
     inside env LD_PRELOAD=libibverbs.so LD_DEBUG=files LD_DEBUG_OUTPUT=/tmp/loads ibv_devices >/dev/null || return
@@ -132,7 +132,7 @@ by_link() {
     inside ldconfig && [ "$(cat "$OUT/$name.loaded")" = "${own%.1}" ]
 }
 
-# Again over itself, as an upgrade is.
+# Installs it again over itself, as an upgrade does.
 reinstalled() { inside dpkg -i "$package" && is_ours; }
 
 removed() { inside dpkg --remove libibverbs1-uverbs && is_stock; }
@@ -144,7 +144,7 @@ purged() {
     diff "$OUT/$suite.files" "$OUT/$suite.files-again" >&2 && echo "compared: $(wc -l <"$OUT/$suite.files") files and packages"
 }
 
-# With no libibverbs1, what depends on it is content; and this cannot go while that is so.
+# Without libibverbs1, the packages that depend on it are still satisfied, and ours cannot be removed while that is so.
 in_its_place() {
     inside dpkg -i "$package" && inside dpkg --purge libibverbs1 && is_ours || return
     [ -z "$(inside find /usr/lib/x86_64-linux-gnu -maxdepth 1 -name 'libibverbs.so*')" ] || return
@@ -155,7 +155,7 @@ in_its_place() {
     loaded "$own"
 }
 
-# The program finds the device, and has its pages, its completions and its service; and it goes without a trace.
+# After installing it the program finds the device, and has its manual pages, its completions and its service. Removing it leaves nothing.
 program_comes_and_goes() {
     files "$OUT/$suite.files" && inside dpkg -i "$tool" && inside dpkg --audit || return
     inside uverbs devices | tee "$OUT/$name.devices" | grep "^$device " && inside gzip -dc /usr/share/man/man1/uverbs-stat.1.gz | grep '^\.TH' || return

@@ -15,13 +15,14 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-# The events of a port that goes and comes back, as ibv_asyncwatch prints them: with both libraries at once, as the port goes once.
+# The events of a port that goes down and comes back, as ibv_asyncwatch prints them. Both libraries watch at once, since the port goes
+# down only once.
 asyncwatch() {
     for library in theirs ours; do
         "$library" chroot "$root" ibv_asyncwatch -d "$device" >"$OUT/$name.$library" 2>&1 &
     done
     until_true 20 both_say 'async event FD' && ip link set dummy0 down && ip link set dummy0 up && until_true 20 both_say PORT_ACTIVE || return
-    # What was started is a shell that started it.
+    # The process that was started is a shell, which started the program.
     pkill -x ibv_asyncwatch
     until_true 20 device_is_ready
     sed -i 's/FD [0-9]*/FD N/' "$OUT/$name.theirs" "$OUT/$name.ours"
@@ -34,7 +35,7 @@ take_away() { rdma link delete "$device"; }
 bring_back() { rdma link add "$device" type rxe netdev dummy0 && until_true 20 device_is_ready; }
 
 begin make_device
-# Before, the device stays until all have closed it.
+# On older kernels the device stays until everyone has closed it.
 case $(uname -r) in
 [0-6].* | 7.[012].*) in_releases rdma-core asyncwatch ;;
 *) in_releases rdma-core asyncwatch device_goes ;;

@@ -16,7 +16,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# As in the lane dropin: what rxe leaves to a worker goes first, on the same processor.
+# As in the lane dropin: work that rxe leaves to a worker goes first, on the same processor.
 suite() { # suite ours|theirs: a line for each test
     echo 1 >/sys/devices/virtual/workqueue/cpumask || return
     "$1" timeout 800 taskset -c 0 chrt --idle 0 chroot "$root" /tmp/pyverbs "$device" dummy0

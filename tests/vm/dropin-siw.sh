@@ -18,9 +18,9 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
 
-# Whether a message lies in a connection's socket for good. What comes to the server between its answer to the request and the change of its socket's
-# functions nobody looks at before more comes, whichever libraries there are (`siw_accept` and `siw_cm_llp_data_ready`, siw_cm.c, Linux 6.1 to 7.3); a kernel
-# that switches tasks in the middle of this, as 7.x does, comes to it now and then.
+# Whether a message stays in a connection's socket for good. What arrives at the server between its answer to the request and the change
+# of its socket's functions is not looked at before more arrives, whichever libraries are used (`siw_accept` and `siw_cm_llp_data_ready`,
+# siw_cm.c, Linux 6.1 to 7.3). A kernel that can switch tasks in the middle of this, as 7.x does, gets there now and then.
 lies() { awk '$2 ~ /^010200C0:/ && $4 == "01" && $5 !~ /:00000000$/ { print $2, $5; found = 1 } END { exit !found }' /proc/net/tcp; }
 lies_for_good() { # while nothing moves
     before=$(lies && cat /sys/class/net/lo/statistics/rx_packets) || return
@@ -30,10 +30,12 @@ lies_for_good() { # while nothing moves
     done
 }
 
-# The server is shown as listening before its socket does (`rdma_listen`, cma.c, Linux 6.1): who calls between the two is refused.
+# The server is shown as listening before its socket listens (`rdma_listen`, cma.c, Linux 6.1). A client that calls between the two is
+# refused.
 takes_calls() { grep -q '^ *[0-9]*: [^ ]* [^ ]* 0A ' /proc/net/tcp /proc/net/tcp6; }
 
-# librdmacm's programs and perftest find each other by the address of the device's interface. A try that the kernel leaves there is made again.
+# librdmacm's programs and perftest find each other by the address of the device's interface. A try whose message the kernel leaves in the
+# socket is made again.
 managed() { # managed SERVER CLIENT PATTERN: two commands for a shell; each prints a line with the pattern, if it is not empty
     tries=1
     until try_managed "$@"; do
@@ -75,7 +77,7 @@ perftest() { # perftest PROGRAM [OPTION...]: with connections by librdmacm
     managed "$program -R -F -n 300 -d $device $*" "$program -R -F -n 300 -d $device $* $address" ''
 }
 
-# Answers without a connection, and what libibverbs' answers are said to differ in.
+# Answers without a connection, and the list of how libibverbs' answers differ.
 answers() {
     theirs "$SIW_ANSWERS" "$device" >"$OUT/$name.theirs" || return
     ours "$SIW_ANSWERS" "$device" >"$OUT/$name.ours" || return
@@ -92,14 +94,14 @@ for sides in 'theirs theirs' 'ours theirs' 'theirs ours' 'ours ours'; do
     suffix=$as_server-$as_client
     step "rping-$suffix" managed "rping -s -a $address -C 20 -v -V" "rping -c -a $address -C 20 -v -V" 'ping data: rdma-ping-9'
     step "rdma_client-$suffix" managed rdma_server "rdma_client -s $address" 'end 0'
-    # With libibverbs on both sides, perftest of Debian 12 now and then ends by a fault in librdmacm.
+    # With libibverbs on both sides, perftest of Debian 12 sometimes crashes in librdmacm.
     [ "$sides" != 'theirs theirs' ] || continue
     for test in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat; do
         step "$test-$suffix" perftest "$test"
     done
     step "ib_send_bw-events-$suffix" perftest ib_send_bw -e
     step "ib_send_bw-inline-$suffix" perftest ib_send_bw -s 64 -I 64
-    # Over one queue pair: over several, Debian's own libraries stand still as well now and then.
+    # Over one queue pair only: over several, Debian's own libraries sometimes hang as well.
     step "ib_send_bw-srq-$suffix" perftest ib_send_bw --use-srq
 done
 step only-ours-was-loaded only_ours_was_loaded

@@ -23,8 +23,8 @@ of_suite() { # of_suite NAME: the value of NAME_suite
     eval "printf '%s\n' \"\$$1_$suite\""
 }
 
-# Every program and library of rdma-core and of those who use it, with what it is linked to: no name is missing that is there with libibverbs. A plugin
-# misses those of whoever loads it.
+# Every program and library of rdma-core and of its users, with the libraries that it is linked to. No name may be missing that is there
+# with libibverbs. A plugin lacks the names of the program that loads it, with either library.
 complete() {
     grep -rlI --binary-files=text IBVERBS_ "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" >"$OUT/$name.files" || return
     [ "$(wc -l <"$OUT/$name.files")" -gt 20 ] || return
@@ -35,7 +35,7 @@ complete() {
     diff "$OUT/$name.missing-theirs" "$OUT/$name.missing" >&2 && grep -q '=> /tmp/dropin/libibverbs.so.1' "$OUT/$name.linked"
 }
 
-# What ldd -r does, with that release's loader.
+# Does what ldd -r does, with that release's loader.
 linked() { # linked LIBRARIES
     while read -r file; do
         LD_TRACE_LOADED_OBJECTS=1 LD_WARN=yes LD_BIND_NOW=yes "$root/lib64/ld-linux-x86-64.so.2" --library-path "$1" "$file" 2>&1
@@ -44,7 +44,7 @@ linked() { # linked LIBRARIES
 
 missing() { grep -E 'undefined symbol|not found|error' | sort; }
 
-# A program compiled with the release's headers answers as it does with those of Debian 12.
+# A program compiled with the release's headers must answer as it does when compiled with those of Debian 12.
 same_with_headers() { # same_with_headers PROGRAM
     suite=bookworm
     ours timeout 100 "$(of_suite "$1")" "$device" >"$OUT/$name.bookworm" || return

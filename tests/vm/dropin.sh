@@ -21,7 +21,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# Every load and store of both sides is looked at, and what the kernel is given.
+# memcheck looks at every load and store of both sides, and at what the kernel is given.
 memcheck() { # memcheck PROGRAM ARGUMENTS...
     pair ours ours 18515 valgrind --quiet --error-exitcode=99 "$@"
 }
@@ -29,7 +29,7 @@ memcheck() { # memcheck PROGRAM ARGUMENTS...
 perftest() { # perftest PROGRAM ARGUMENTS...
     program=$1
     shift
-    # One of each side, so that what goes over the wire is judged by the other library; then both by ours.
+    # First one side of each, so that the other library judges what goes over the wire; then ours on both sides.
     for sides in "ours theirs" "theirs ours" "ours ours"; do
         # shellcheck disable=SC2086  # two words
         pair $sides 18515 "$program" -d "$device" -x 1 -n 50 -F "$@" || return
@@ -55,15 +55,16 @@ answers() { # answers PROGRAM: what it says with both libraries is the same, but
     "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin/differences"
 }
 
-# The suite takes what it has posted for sent (test_resize_cq, with either library), which on 6.12 and later a worker of rxe does: so that goes
-# first, on the same processor.
+# test_resize_cq takes what it has posted for sent, with either library. On 6.12 and later a worker of rxe does the sending, so that
+# worker goes first, on the same processor.
 suite() { # suite ours|theirs: the tests of pyverbs, a line for each
     echo 1 >/sys/devices/virtual/workqueue/cpumask || return
     "$1" timeout 600 taskset -c 0 chrt --idle 0 "$here/pyverbs" "$device" dummy0
 }
 
-# What the repository says of this kernel: a change of the list is a change of what works. The newest kernel is nobody's choice, so
-# of one without a list it is news, and no failure, what differs from the list of the kernel before it.
+# Compares the results with the repository's list for this kernel: when the list changes, something works differently. The newest kernel
+# changes by itself, so for a kernel without a list, a difference from the list of the kernel before it is only reported and does not
+# fail.
 as_listed() {
     version=$(uname -r | cut -d. -f1,2)
     own=pyverbs-$version.list
@@ -77,7 +78,7 @@ as_listed() {
     diff "$here/$list" "$OUT/results" | sed -n 's/^</skip: no longer:/p; s/^>/skip: news:/p'
 }
 
-# What rdma-core 65 answers on rxe, which Debian 12 does not have. What comes of advice depends on the kernel.
+# What rdma-core 65, which Debian 12 does not have, answers on rxe. The results of advice depend on the kernel.
 same_regions() {
     ours "$REGIONS" "$device" >"$OUT/$name.ours" || return
     cat "$OUT/$name.ours"

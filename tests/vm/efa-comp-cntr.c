@@ -1,10 +1,10 @@
 /*
- * Completion counters on an EFA through libibverbs and libefa of rdma-core 65, which are looked up by name: the headers of the machine are older. What the
- * counters say must be what was polled.
+ * Completion counters on an EFA through libibverbs and libefa of rdma-core 65. The calls are looked up by name, since the machine's
+ * headers are older. The counters must agree with what was polled.
  *
  * usage: efa-comp-cntr DEVICE [efadv]
  *
- * With the second word the counters are made by efadv_create_comp_cntr.
+ * With the second word efadv_create_comp_cntr makes the counters.
  */
 #include <dlfcn.h>
 #include <infiniband/efadv.h>
@@ -79,7 +79,7 @@ static void receive(struct ibv_qp *qp)
 	CHECK(!ibv_post_recv(qp, &wr, &bad));
 }
 
-/* Posts a request and waits for so many completions; how many of them are errors. */
+/* Posts a request and waits for this many completions. Returns how many of them are errors. */
 static int post(struct ibv_qp *from, struct ibv_qp *to, enum ibv_wr_opcode opcode, int completions)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(from);
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 		struct counter *first;
 
 		create_own = named(efa, "efadv_create_comp_cntr");
-		/* Of what ibv_create_comp_cntr makes the capabilities are those. */
+		/* The capabilities describe only what ibv_create_comp_cntr makes. */
 		first = create_own(context, &init, own, sizeof(own));
 		if (!first)
 			return printf("skip: this kernel has no completion counters (%s)\n", strerror(errno)), 0;
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
 		CHECK(post(a, b, IBV_WR_SEND, 2) == 0);
 	}
 	CHECK(says(sent, 10, 0) && says(received, 10, 0) && says(remote, 0, 0));
-	/* Nobody waits for it. */
+	/* Nobody waits for this one. */
 	CHECK(post(a, b, IBV_WR_SEND, 1) == 1);
 	CHECK(says(sent, 10, 1) && says(received, 10, 0));
 	for (i = 0; i < 5; i++)
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 	CHECK(says(sent, 20, 1) && says(remote, 10, 0));
 	CHECK(!set(sent, 1000) && !increase(sent, 24) && says(sent, 1024, 1));
 	CHECK(post(a, b, IBV_WR_RDMA_READ, 1) == 0 && says(sent, 1025, 1));
-	/* Behind the greatest value comes 0. */
+	/* After the greatest value comes 0. */
 	if (!create_own)
 		CHECK(!set(sent, caps.max_value) && post(a, b, IBV_WR_RDMA_READ, 1) == 0 && says(sent, 0, 1));
 	CHECK(create_own || set(sent, caps.max_value + 1) != 0);

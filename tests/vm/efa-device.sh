@@ -8,7 +8,8 @@ device=efa_0
 make_efa() { # make_efa [COUNT]: load the driver, and call its devices as the kernel does, efa_0 the first on the bus
     modprobe ib_uverbs && { modprobe -q crc16 || true; } && insmod "$EFA_MODULE" &&
         until_true 20 has_devices "${1:-1}" || return
-    # udev may name them by their places on the bus, in its own time; while it ends, as it does after the boot, it refuses to be asked.
+    # udev may name the devices by their places on the bus, some time later. While udev itself is ending, as it does after the boot, it
+    # refuses requests.
     until_true 20 udevadm settle --timeout=20 || return
     number=0
     for found in $(efa_devices); do
@@ -45,7 +46,7 @@ nothing_is_left() { # without the driver there are no objects
     rmmod efa && control objects >"$OUT/objects" && ! grep -v ' 0$' "$OUT/objects" >&2
 }
 
-# libfabric's programs of sid. No memory shared between processes: all goes over the devices.
+# libfabric's programs of sid. Processes share no memory, so everything goes over the devices.
 export FI_EFA_ENABLE_SHM_TRANSFER=0
 
 # shellcheck disable=SC2154  # the runner's
@@ -58,17 +59,17 @@ fi_pingpong() { # fi_pingpong rdm|dgram [OPTION...]: one side, 20 messages each 
 
 # shellcheck disable=SC2154  # that of the step
 pingpong() { # pingpong rdm|dgram SERVER CLIENT: between two devices, or on one
-    # As the provider calls them.
+    # The names that the provider uses.
     case $1 in dgram) domain=dgrm ;; *) domain=$1 ;; esac
     fi_pingpong "$1" -d "$2-$domain" >"$OUT/$name.server" 2>&1 &
     server=$!
-    # It does not say when it listens.
+    # The program does not print when it starts to listen.
     until_true 60 listens 47592 && fi_pingpong "$1" -d "$3-$domain" 127.0.0.1 && wait "$server"
 }
 
 listens() { ss -tln | grep -q ":$1 "; }
 
-# What two guests have to say to each other before they use their devices goes over a network interface of virtio.
+# What two guests say to each other before they use their devices goes over a virtio network interface.
 
 with_network() { # with_network ADDRESS
     modprobe virtio_pci && modprobe virtio_net && until_true 10 virtio_interface || return

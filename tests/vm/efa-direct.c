@@ -1,10 +1,11 @@
 /*
- * The calls of libefa (efadv_*) on an EFA, and requests of each kind over its queue pairs, through whichever libibverbs and libefa the loader finds.
+ * The calls of libefa (efadv_*) on an EFA, and requests of each kind on its queue pairs, through whichever libibverbs and libefa
+ * the loader finds.
  *
  * usage: efa-direct DEVICE         each call
  *        efa-direct DEVICE fork    a child of fork in the middle of a batch, of which the drop-in promises that it posts nothing
  *
- * Prints lines "question: answer". The calls are looked up by name, and what headers of older releases lack of structures stands here.
+ * Prints lines "question: answer". The calls are looked up by name, and structures that older headers lack are declared here.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -91,7 +92,7 @@ static void find_calls(void)
 
 static int ask_ah(void *answer, uint32_t len) { return query_ah(ah, answer, len); }
 
-/* What is written into a structure of each length, which is full of something else before. */
+/* What the call writes into a structure of each length. The structure is filled with other bytes before. */
 static void lengths(const char *call, int (*ask)(void *, uint32_t))
 {
 	for (uint32_t len = 0; len <= 48; len += len ? 4 : 8) {
@@ -100,7 +101,7 @@ static void lengths(const char *call, int (*ask)(void *, uint32_t))
 
 		memset(answer, 0xa5, sizeof(answer));
 		int code = ask(answer, len);
-		/* The number of the handle is another each time. */
+		/* The handle's number differs each time. */
 		if (ask == ask_ah && !code)
 			memset(answer + 8, 0, 2);
 		for (uint32_t at = 0; at < 64 && !code; at++)
@@ -349,7 +350,7 @@ static void post_receive(struct ibv_qp *qp, uint64_t wr_id, uint32_t length)
 static uint32_t numbers[2];
 static const char *name_of(uint32_t number) { return number == numbers[0] ? "a" : number == numbers[1] ? "b" : "another"; }
 
-/* Of several at once it is not known which receive was whose. */
+/* When there are several at once, it is not known which message a receive got. */
 static int is_one_of_many;
 
 /* One completion by the extended interface; false if none comes. */
@@ -398,7 +399,7 @@ static int completions(const char *question, int code, int count)
 			break;
 		parts[found++] = strdup(one);
 	}
-	/* Several may come in any order. */
+	/* Several completions may come in any order. */
 	for (int i = 0; i < found; i++)
 		for (int j = i + 1; j < found; j++)
 			if (strcmp(parts[i], parts[j]) > 0) {
@@ -443,7 +444,7 @@ static void data(struct ibv_qp_ex *qp, int form, uint32_t length)
 	}
 }
 
-/* Every kind of request with every form of data: what comes of it, and what stands at the other side then. */
+/* Every kind of request with every form of data: its result, and what the other side has then. */
 static void requests(const char *type, struct ibv_qp *a, struct ibv_qp *b, uint32_t bytes)
 {
 	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a);
@@ -480,7 +481,7 @@ static void requests(const char *type, struct ibv_qp *a, struct ibv_qp *b, uint3
 				}
 				if (code)
 					continue;
-				/* Where the two halves of what was sent, or of what was read, are. */
+				/* Where the two halves are of what was sent or read. */
 				char *from = kind == READ ? memory + 8192 : memory, *to = kind == READ ? memory : memory + 8192 + (receives && kind != WRITE_IMM ? head : 0);
 				uint32_t first = form == PIECE || form == BYTES ? length : length / 2;
 				int same = !memcmp(from, to, first);
@@ -518,7 +519,7 @@ static void batches(struct ibv_qp *a, struct ibv_qp *b)
 	ibv_wr_start(qp), begin(qp, SEND, 300), data(qp, PIECE, 9), ibv_wr_set_ud_addr(qp, ah, b->qp_num, 0x1234);
 	completions("behind what was given up", ibv_wr_complete(qp), 2);
 
-	/* Of a batch with a bad request nothing is posted. */
+	/* If one request of a batch is bad, none is posted. */
 	for (int bad = 0; bad < 5; bad++) {
 		char question[64];
 		struct ibv_sge many[3] = { { (uintptr_t)memory, 8, mr->lkey }, { (uintptr_t)memory, 8, mr->lkey }, { (uintptr_t)memory, 8, mr->lkey } };
@@ -598,7 +599,7 @@ static void plain(const char *type, enum ibv_qp_type of)
 		if (!more)
 			usleep(100);
 	}
-	/* Sends by their numbers, receives by what they got: it is not known which was whose. */
+	/* Sends are ordered by their numbers, receives by their contents, since it is not known which receive got which message. */
 	for (uint32_t order = 0; order < 100; order++)
 		for (int i = 0; i < 6; i++) {
 			int is_receive = wc[i].opcode & IBV_WC_RECV;
@@ -609,7 +610,7 @@ static void plain(const char *type, enum ibv_qp_type of)
 				wc[i].wc_flags, name_of(wc[i].qp_num), is_receive ? wc[i].byte_len : 0, is_receive ? name_of(wc[i].src_qp) : "itself",
 				wc[i].wc_flags & IBV_WC_WITH_IMM ? be32toh(wc[i].imm_data) : 0);
 		}
-	/* The second is bad: the first is posted. */
+	/* The second request is bad; the first is posted. */
 	const char *why[] = { "unsignaled", "too many pieces", "too many bytes", "a write", "an unknown operation", "a fence" };
 	for (int i = 0; i < 6; i++) {
 		struct ibv_send_wr first = wr[0], second = wr[1];
@@ -648,7 +649,7 @@ static void plain(const char *type, enum ibv_qp_type of)
 		posted++;
 	snprintf(question, sizeof(question), "%s sends", type);
 	tell(question, "%d, then %s", posted, errno_of(code));
-	/* All of it is flushed, or was done. */
+	/* Every request has been flushed or done. */
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 	CHECK(!ibv_modify_qp(b, &attr, IBV_QP_STATE) && !ibv_modify_qp(a, &attr, IBV_QP_STATE));
 	receive.num_sge = 1;
@@ -728,7 +729,7 @@ static void rings(void)
 		((volatile uint64_t *)sends.buffer)[i] = ((uint64_t *)send)[i];
 	__sync_synchronize();
 	*(volatile uint32_t *)sends.doorbell = 1;
-	/* In whichever part of the queue they come. */
+	/* They may be in either part of the queue. */
 	int found = 0;
 	for (int waited = 0; found < 2 && waited < 20000; waited++, usleep(100)) {
 		found = 0;

@@ -27,7 +27,8 @@ here=$(dirname "$0")
 . "$here/path.sh"
 UVERBS_PATH=$UVERBS_EFA_PATH
 
-# A read of a completion counter that the device writes is four instructions, and one that keeps what was read; fewer than those of the others.
+# Reading a completion counter that the device writes takes four instructions, plus one that keeps what was read; that is fewer than the
+# others need.
 counter_reads() {
     in_rust counters && cp "$UVERBS_COUNTERS" /tmp/counters && in_sid timeout 100 /tmp/counters "$device" || return
     # shellcheck disable=SC2046  # several words

@@ -58,7 +58,7 @@ poor_device() {
 begin make_device
 
 step ibv_devinfo devinfo
-# From 7.2 on the driver has writes, and libefa what needs them.
+# From 7.2 on the driver has writes, and also what libefa needs for them.
 step pyverbs suite "$(case $(uname -r) in 6.1.*) echo 73 ;; *) echo 78 ;; esac)"
 step comp-cntr comp_cntr
 record_skips comp-cntr
@@ -68,7 +68,7 @@ step fi_pingpong-dgram pingpong dgram efa_0 efa_0
 step resources resources_are_as_before
 step complaints no_complaints
 step nothing-is-left nothing_is_left
-# A driver that comes now finds a device that has least of all.
+# The driver that is loaded next finds a device with the fewest features.
 step poor-device poor_device
 step pyverbs-poor suite 35 efa test_qp test_cq
 step complaints-poor no_complaints

@@ -37,7 +37,7 @@ for type in rdm dgram; do
     step "fi_pingpong-$type" pingpong "$type" efa_0 efa_1
     step "fi_pingpong-$type-back" pingpong "$type" efa_1 efa_0
 done
-# Neither has sent to itself alone.
+# Neither device has sent only to itself.
 step has-sent has_sent
 step peer-has-sent peer_has_sent
 step resources resources_are_as_before

@@ -29,7 +29,7 @@ list_efa() { "$UVERBS_BIN" devices && grep -qw "$device .*efa" "$OUT/$name.out";
 
 has_writes() { case $(uname -r) in 6.1.*) false ;; *) true ;; esac; }
 
-# The device counts where the kernel has an object for that.
+# The device counts where the kernel has an object for its counters.
 counted() { # counted KERNEL
     case $1 in 6.* | 7.[012].*) source=software ;; *) source='hardware, read from memory' ;; esac
     timeout 60 "$COUNTERS" "$device" && grep -q "^counted by $source: 16 sent, 16 received" "$OUT/$name.out"

@@ -15,7 +15,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/scrapes.sh
 . "$here/scrapes.sh"
 
-# As the unit of systemd has it: another user, without any capability.
+# Starts it as the systemd unit does: as another user, without any capability.
 export_starts() {
     ip link set lo up || return
     setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all --inh-caps=-all \
@@ -41,10 +41,10 @@ rates() {
     traffic 3000 && until_true 30 compare query "$prometheus" "increase(uverbs_hw_sent_pkts_total{device=\"$device\"}[1m]) > 0"
 }
 
-# After traffic stops Prometheus has what the kernel says, to the last one.
+# After traffic stops, Prometheus has exactly the kernel's values.
 values() { until_true 90 compare values "$prometheus" "$device"; }
 
-# A device that comes is in the next scrape, and one that goes is in no other.
+# A device that is added is in the next scrape; one that is removed is in none after that.
 devices_come_and_go() {
     ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
     until_true 60 compare query "$prometheus" 'uverbs_up{device="rxe1"} == 1' && rdma link delete rxe1 && ip link delete dummy1 || return
@@ -59,8 +59,8 @@ once() {
         grep "^uverbs_up{device=\"$device\"} 1\$" /tmp/uverbs.prom && test "$(find /tmp -name '*uverbs.prom*' | wc -l)" -eq 1
 }
 
-# Ten thousand rules of the soft device, scraped every ten seconds for a minute, or for ten ($UVERBS_WHOLE): no scrape is missed, each has all rules, and the exporter's
-# memory does not grow once the allocator has what it keeps.
+# Ten thousand rules of the soft device, scraped every ten seconds for a minute, or for ten minutes ($UVERBS_WHOLE). No scrape is missed,
+# each has all rules, and the exporter's memory does not grow once the allocator has its reserve.
 many_rules() {
     many=127.0.0.1:9978 seconds=60
     [ -z "${UVERBS_WHOLE:-}" ] || seconds=600

@@ -6,7 +6,7 @@ far() { # far COMMAND...: in the other guest, where it may be a function of the 
     request=$(mktemp -d "$OUT/peer/request.XXXXXX") || return
     for word; do printf "'%s' " "$(printf '%s' "$word" | sed "s/'/'\\\\''/g")"; done >"$request/written"
     mv "$request/written" "$request/command"
-    # It may still have to boot.
+    # The other guest may still be booting.
     until_true 200 test -e "$request/status" || return
     cat "$request/out" && cat "$request/err" >&2
     return "$(cat "$request/status")"
@@ -16,7 +16,7 @@ serve() { # until the runner says that the other guest has come to its end
     until [ -e "$OUT/end" ]; do
         for command in "$OUT"/request.*/command; do
             request=${command%/command}
-            # Not the pattern itself, of which there is nothing.
+            # Skip the pattern itself, which the shell leaves when nothing matches.
             mv "$command" "$request/begun" 2>/dev/null || continue
             carry_out "$request" </dev/null &
         done

@@ -5,7 +5,7 @@
 # tests/faults.rs, which finds the commands for it here.
 # shellcheck disable=SC2154  # the variables are rxe.sh's and guest.sh's
 
-# How the tests take the device and its link away and bring them back.
+# The commands by which the tests take the device and its link away and bring them back.
 export UVERBS_TEST_REMOVE="rdma link del $device"
 export UVERBS_TEST_RESTORE="rdma link add $device type rxe netdev dummy0"
 export UVERBS_TEST_LINK="ip link set dummy0"
@@ -36,7 +36,7 @@ kill_in_traffic() { # kill_in_traffic TRANSPORT client|server: with SIGKILL, whi
     server) victim=$server survivor=$client ;;
     esac
     kill -KILL "$victim"
-    # The other side finds out by itself.
+    # The other side must notice by itself.
     until_true 60 has_ended "$survivor" || { kill -KILL "$survivor"; return 1; }
     status=0
     wait "$survivor" || status=$?

@@ -7,13 +7,13 @@
 
 set -u
 OUT=$1
-# What the runner has to say.
+# The runner's variables.
 # shellcheck source=/dev/null
 . "$OUT/environment"
 export TMPDIR=/tmp RUST_BACKTRACE=1
 
-# What the kernel says when something is wrong: texts with | between them, none of them special in a pattern. And what it is
-# known to say on some kernels. They are exported for programs that read the log themselves.
+# SPLATS: the kernel's messages when something is wrong, with | between them; no character in them is special in a pattern. KNOWN_SPLATS:
+# the messages that are known on some kernels. Both are exported for programs that read the log themselves.
 SPLATS='BUG: |kernel BUG at|WARNING: |Oops: |general protection fault|Call Trace:|UBSAN: |ODEBUG: |refcount_t: |INFO: task '
 SPLATS="$SPLATS|INFO: trying to register|self-detected stall|detected stalls|blocked for more than|new suspected memory leaks"
 SPLATS="$SPLATS|possible circular locking|possible recursive locking|inconsistent lock state|suspicious RCU usage"
@@ -21,7 +21,7 @@ SPLATS="$SPLATS|leaked reference|reference already released|unregister_netdevice
 # shellcheck disable=SC2154  # who sources this has $here
 KNOWN_SPLATS=$here/splats.known
 export SPLATS KNOWN_SPLATS
-# What kernels have that look for memory that nothing points to.
+# Kernels that search for leaked memory have this file.
 KMEMLEAK=/sys/kernel/debug/kmemleak
 
 record() { # record NAME RESULT [DETAIL]
@@ -69,15 +69,15 @@ until_true() { # until_true SECONDS COMMAND...: wait for a command to succeed
     done
 }
 
-# How many objects of each kind the kernel has, and who owns them. A device that came back has other numbers, and the kernel's own
-# queue pair for connections counts what it sends.
+# How many objects of each kind the kernel has, and who owns them. The index of the device is left out, since it changes when a device
+# comes back, and so is what the kernel's own queue pair for connections has counted.
 resources() {
     { rdma resource show && rdma resource show pd && rdma resource show cq && rdma resource show qp &&
         rdma resource show mr && rdma resource show ctx; } | sed 's/^[0-9]*: //; s/ local_dma_lkey [^ ]*//; s/ sq-psn [0-9]*//' | sort
 }
 
 resources_are_as_before() {
-    # A process that has just ended may still be on its way out.
+    # A process that has just ended may not be gone completely.
     until_true 5 same_resources || {
         diff -u "$OUT/resources.before" "$OUT/resources.after" >&2
         echo "the kernel's resources are not what they were" >&2
@@ -124,7 +124,7 @@ device_tests() { # device_tests PROGRAM[::MODULE] [PATTERN]: on the device, one 
     program=$(program_of "$1")
     case $1 in
     *::*)
-        # By their names: a part of one would do for other modules too.
+        # Tests are chosen by their exact names: a part of a name would match other modules too.
         names=$("$program" --list --format terse | sed -n "s/^\(${1#*::}::.*\): test$/\1/p")
         [ -n "$names" ] || { echo "there are no such tests" >&2; return 1; }
         # shellcheck disable=SC2086  # several words
@@ -155,7 +155,7 @@ record_skips() { # record_skips NAME: each test that was ignored or printed why 
     done
 }
 
-# A lane may know of a warning, in KNOWN_WARNING: the words before its trace.
+# A lane can expect a warning: KNOWN_WARNING has the words before its trace.
 kernel_log_is_clean() { # virtme's own warnings, about programs that a small machine does not have, are no concern
     dmesg >"$OUT/dmesg.log" || return
     clean=0
@@ -171,7 +171,7 @@ kernel_log_is_clean() { # virtme's own warnings, about programs that a small mac
 }
 
 nothing_is_leaked() {
-    # What is young, or was changed since the last time, is not told.
+    # kmemleak does not report memory that is new or was changed since the last scan, so it scans twice.
     echo scan >"$KMEMLEAK" && sleep 6 && echo scan >"$KMEMLEAK" && cat "$KMEMLEAK" >"$OUT/leaks.log" || return
     unknown_splats leaks "unreferenced object" <"$OUT/leaks.log" || {
         echo "the kernel has lost memory; see leaks.log" >&2
@@ -190,12 +190,12 @@ unknown_splats() { # unknown_splats log|leaks SPLATS: those in the input that sp
 device=rxe0
 
 make_device() {
-    # For the tests of registering them.
+    # For the tests that register large pages.
     echo 4 >/proc/sys/vm/nr_hugepages
-    # 6.1 looks for this checksum by name when the link is added; later kernels need no module for it.
+    # 6.1 loads this checksum by name when the link is added; later kernels need no module for it.
     modprobe -q crc32_generic
-    # The module makes a dummy0 of its own unless it is told not to. A fixed address, so that GUID and GIDs are the same
-    # in every run. 6.1 refuses rxe on `lo`.
+    # The module makes a dummy0 of its own unless it is told not to. The address is fixed, so that GUID and GIDs are the same in every
+    # run. 6.1 refuses rxe on `lo`.
     modprobe rdma_rxe && modprobe dummy numdummies=0 &&
         ip link add dummy0 address 52:54:00:12:34:56 type dummy &&
         ip address add 192.0.2.1/24 dev dummy0 &&

@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # For dropin-common.sh and dropin/programs, which source this: whether a server can be called.
 
-# listening PORT, or listening manager: a server waits on TCP, or for the connection manager's next event. Looked at while the server starts, so as few programs
-# are started as can be. librdmacm 65 polls for events; its server is shown as listening before it can be called (`rdma_listen`, cma.c, Linux 6.1), so it must
-# have gone to sleep behind that.
+# listening PORT, or listening manager: whether a server waits on TCP, or for the connection manager's next event. This is called again
+# and again while the server starts, so it starts as few programs as possible. librdmacm 65 polls for events. Its server is shown as
+# listening before it can be called (`rdma_listen`, cma.c, Linux 6.1), so the server must also have gone to sleep after that.
 listening() {
     case $1 in
     manager)

@@ -27,7 +27,8 @@ in_c() { # in_c theirs|ours RECORDING: with libibverbs, or with the drop-in for 
 }
 crate() { timeout 300 "$UVERBS_ALIKE" ours "$device" "$MLX5_CONTROL" "${1:-$steps}" >"$OUT/ours.txt"; }
 
-# From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: on nobody's account.
+# From 6.12 on the driver makes queues of its own when they are first needed, and keeps them. Making them here keeps them out of both
+# sides' counts.
 warm() { sed '/^post /q' "$steps" >"$OUT/warm.steps" && crate "$OUT/warm.steps"; }
 
 versions() { echo "compared: Linux $(uname -r), libibverbs $(dpkg-query -W -f '${Version}' libibverbs1)"; }

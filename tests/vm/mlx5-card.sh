@@ -20,7 +20,7 @@ find)
         [ "$tries" -gt 0 ] || { echo "in vain: waiting for a device" >&2; exit 1; }
         sleep 0.2
     done
-    # udev names the device by its place on the bus, in its own time; the tests call it as the kernel does.
+    # udev names the device by its place on the bus, some time later. The tests use the kernel's name.
     udevadm settle --timeout=20 && has_name
     [ "$found" = "$name" ] || rdma dev set "$found" name "$name"
     ;;

@@ -1,6 +1,6 @@
 /*
- * What the programs for the virtual ConnectX share: its control line, packets, queues, rules and counters. A check that fails
- * ends the program.
+ * Shared by the programs for the virtual ConnectX: its control line, packets, queues, rules and counters. A check that fails ends
+ * the program.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -105,7 +105,7 @@ static inline void make_ready(struct ibv_qp *qp)
 	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE));
 }
 
-/* All but the queue pair. */
+/* Makes everything but the queue pair. */
 static inline struct queue make_memory(struct ibv_cq *cq)
 {
 	struct queue q = { .cq = cq, .memory = aligned_alloc(4096, SLOT * SLOTS) };
@@ -128,7 +128,7 @@ static inline struct queue make_queue(void)
 	return q;
 }
 
-/* A queue pair that is ready, with room for receives if `depth` says so. */
+/* A queue pair that is ready. If `depth` is not zero it has room for receives. */
 static inline struct ibv_qp *ready(struct ibv_cq *sends, struct ibv_cq *receives, int depth, struct ibv_qp_init_attr_ex *more)
 {
 	struct ibv_qp_init_attr_ex init = *more;
@@ -226,7 +226,7 @@ static inline void add_mac(struct rule *r)
 	add(r, &spec, sizeof(spec));
 }
 
-/* A completion that the device, a process of a machine that may have much else to do, is still to make. */
+/* Waits for a completion. The device is a process on a machine that may be busy, so it may take a while. */
 static inline struct ibv_wc await(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
@@ -237,7 +237,7 @@ static inline struct ibv_wc await(struct ibv_cq *cq)
 	return wc;
 }
 
-/* What a call answered: zero, or an errno. */
+/* Prints what a call returned: zero, or an errno. */
 static inline void tell(const char *what, int error)
 {
 	printf("%s: %s%s\n", what, error < 0 ? "-" : "", strerrorname_np(abs(error)));

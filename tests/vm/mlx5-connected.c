@@ -1,5 +1,5 @@
 /*
- * Queue pairs that are connected within one card, on the stock libraries: each check makes its own, and compares contents,
+ * Queue pairs that are connected within one card, on the stock libraries. Each check makes its own, and compares contents,
  * completions, states and events with what the InfiniBand architecture says.
  *
  * usage: mlx5-connected DEVICE GID_INDEX [NAME]     GID_INDEX is -1 on InfiniBand; NAME is a part of the checks' names
@@ -14,9 +14,10 @@
 #include "connected/interfaces.h"
 
 /*
- * Where a check cannot be: ETHERNET. And with what libmlx5 has a fault of its own: LARGE_ENTRIES, before May 2026 it looks in
- * the wrong half of an entry of 128 bytes for short answers of reads and atomic operations; SIGNED, it signs a request that
- * goes on at the start of the ring as if it went on behind the end. Only where it is asked for by its name: UNASKED.
+ * Where a check cannot run. ETHERNET: on Ethernet. UNASKED: unless its name is given. The others are for faults of libmlx5.
+ * LARGE_ENTRIES: before May 2026 it looks in the wrong half of a 128-byte entry for short answers of reads and atomic operations.
+ * SIGNED: for a request that continues at the start of the ring, it computes the signature as if the request continued after the
+ * end.
  */
 enum where { EVERYWHERE, ETHERNET, LARGE_ENTRIES, SIGNED, UNASKED };
 

@@ -31,7 +31,7 @@ step connected-128 connected MLX5_CQE_SIZE=128
 record_skips connected-128
 step connected-signed connected MLX5_QP_SIGNATURE=1 MLX5_SRQ_SIGNATURE=1 MLX5_SCATTER_TO_CQE=0
 record_skips connected-signed
-# The driver registers memory by work requests that change keys, where the device can do that to all of a key.
+# The driver registers memory by work requests that change keys, if the device can change all of a key that way.
 step umr-card other_card cmd_hca_cap.umr_modify_entity_size_disabled=0
 step connected-umr connected
 step pingpong-umr pingpong rc -c

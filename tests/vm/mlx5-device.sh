@@ -11,7 +11,7 @@ control_line() { # raw, and open so that it stays so
     exec 9<>"$MLX5_CONTROL" && stty -F "$MLX5_CONTROL" raw -echo
 }
 
-# ask LINE REQUEST, the line being the number of an open file: prints what the card answers before `ok`
+# ask LINE REQUEST: prints what the card answers before `ok`. LINE is the number of an open file.
 ask() {
     printf '%s\n' "$2" >&"$1" || return
     while read -r answer <&"$1"; do
@@ -24,7 +24,7 @@ ask() {
     return 1
 }
 
-# The same card with other capabilities: the drivers leave it and find it again. Only its control line knows it meanwhile.
+# Gives the same card other capabilities: the drivers leave it and find it again. In between only its control line can reach it.
 other_card() { # other_card STRUCTURE.FIELD=VALUE...
     sh "$here/mlx5-card.sh" remove "$device" && control_line || return
     for cap; do
@@ -33,5 +33,5 @@ other_card() { # other_card STRUCTURE.FIELD=VALUE...
     exec 9>&- && sh "$here/mlx5-card.sh" find "$device"
 }
 
-# The driver writes a line for each command that a test has made fail; nothing else is to be said.
+# The driver logs a line for each command that a test has made fail. There must be no other message.
 unload() { modprobe -r mlx5_ib && modprobe -r mlx5_core; }

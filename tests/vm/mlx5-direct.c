@@ -3,8 +3,9 @@
  *
  * usage: mlx5-direct DEVICE ADDRESS, the address being the index of one in the port's table
  *
- * Prints a line for each call: its name, and `refused` where it says EOPNOTSUPP or that the device is not its own, `done` where it does what is asked,
- * or the errno; and what the device is told to have. What is made is not destroyed but where its destroy is a call to look at.
+ * Prints a line for each call: its name, and `refused` if it reports EOPNOTSUPP or that the device is not its own, `done` if it
+ * does what is asked, or the errno; and what the device is reported to have. Objects are not destroyed, unless their destroy call
+ * is to be tested.
  */
 #define _GNU_SOURCE
 #include <infiniband/mlx5dv.h>
@@ -18,9 +19,9 @@ static void tell(const char *call, int code)
 	printf("%s %s\n", call, !code ? "done" : code == EOPNOTSUPP ? "refused" : strerrorname_np(abs(code)));
 }
 
-/* The name first, for the case that the call does not come back. */
+/* The name is printed first, in case the call does not return. */
 #define BEGIN(call) (fprintf(stderr, "%s\n", call), errno = 0)
-/* A call that returns 0 or what is wrong. */
+/* A call that returns 0 or the error. */
 #define ASK(call, arguments...) (BEGIN(#call), tell(#call, call(arguments)))
 /* A call that returns a pointer, or null and errno. */
 #define MAKE(call, arguments...) \
@@ -81,13 +82,13 @@ static void the_context(void)
 	struct mlx5dv_port port;
 	uint32_t number = 0;
 
-	/* What the drop-in knows of: the lowest five. */
+	/* The fields that the drop-in knows: the lowest five. */
 	answer.comp_mask = MLX5DV_CONTEXT_MASK_DYN_BFREGS * 2 - 1;
 	ASK(mlx5dv_query_device, context, &answer);
 	printf("told:");
 	for (size_t at = 0; at < offsetof(struct mlx5dv_context, max_clock_info_update_nsec); at += sizeof(uint32_t))
 		printf(" %x", ((uint32_t *)&answer)[at / sizeof(uint32_t)]);
-	/* And what it does not. */
+	/* And those that it does not know. */
 	answer.comp_mask = MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP;
 	printf("\n%s\n", mlx5dv_query_device(context, &answer) || answer.comp_mask & ~(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP) ? "more than asked" : "told what was asked");
 	ASK(mlx5dv_query_port, context, 1, &port);
@@ -144,7 +145,7 @@ static void objects(void)
 	ASK(mlx5dv_map_ah_to_qp, ah, qp->qp_num);
 }
 
-/* What is inside of an object: of each kind, as each has a place of its own to look for its context. */
+/* What is inside an object. Each kind is tried, as each keeps its context in its own place. */
 static void insides(void)
 {
 	union {
@@ -172,7 +173,7 @@ static void insides(void)
 	INSIDE(pd, MLX5DV_OBJ_PD, pd);
 }
 
-/* Commands for the firmware, all zeros but for those that every card carries out. */
+/* Firmware commands, all zeros except those that every card carries out. */
 static void commands(void)
 {
 	uint32_t number;
@@ -221,8 +222,10 @@ static void flows(void)
 	MAKE(mlx5dv_create_flow_action_packet_reformat, context, 0, NULL,
 	     MLX5DV_FLOW_ACTION_PACKET_REFORMAT_TYPE_L2_TUNNEL_TO_L2, MLX5DV_FLOW_TABLE_TYPE_NIC_RX);
 
-	/* A domain does not ask whose the context is: it has root tables where the card answers no commands. A matcher asks. A library
-	 * that makes none looks at none either. */
+	/*
+	 * A domain does not ask whose the context is: it has root tables even where the card answers no commands. A matcher does
+	 * ask. A library that makes no domains does not look at them either.
+	 */
 	struct mlx5dv_dr_domain *domain = MAKE(mlx5dv_dr_domain_create, context, MLX5DV_DR_DOMAIN_TYPE_NIC_RX);
 	ASK(mlx5dv_dr_domain_sync, domain, MLX5DV_DR_DOMAIN_SYNC_FLAGS_HW);
 	FILE *nowhere = fopen("/dev/null", "w");
@@ -256,7 +259,7 @@ int main(int argc, char **argv)
 	insides();
 	commands();
 	flows();
-	/* The device goes on working. */
+	/* The device still works. */
 	CHECK(!ibv_destroy_qp(raw) && !ibv_destroy_qp(qp));
 	CHECK(!ibv_destroy_cq(ibv_create_cq(context, 16, NULL, NULL, 0)));
 	fprintf(stderr, "end\n");

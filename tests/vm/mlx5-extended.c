@@ -1,5 +1,5 @@
 /*
- * The extended interfaces of queues, and events, on the virtual ConnectX. Says what it sees, so that two libraries can be
+ * The extended interfaces of queues, and events, on the virtual ConnectX. Prints what it sees, so that two libraries can be
  * compared.
  *
  * usage: mlx5-extended DEVICE CONTROL
@@ -52,7 +52,7 @@ static void extended_receives(void)
 	}
 	printf("next of nothing %d\n", ibv_next_poll(cq));
 	ibv_end_poll(cq);
-	/* Both interfaces in turn. */
+	/* Uses both interfaces in turn. */
 	inject(&other, 1);
 	struct ibv_wc wc;
 	CHECK(ibv_poll_cq(plain, 1, &wc) == 1 && wc.wr_id == 3 && wc.byte_len == 60);
@@ -74,12 +74,12 @@ static void middle_of_poll(void)
 	struct ibv_qp_init_attr_ex usual = { 0 };
 	struct ibv_poll_cq_attr none = { 0 };
 	struct queue q = make_memory(plain);
-	/* Of nobody's address. */
+	/* For an address that nobody has. */
 	struct packet p = packet("020000000009 020000000002 88b5");
 	memcpy(q.memory, p.bytes, p.len);
 	struct ibv_sge sge = { (uintptr_t)q.memory, p.len, q.mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
-	/* The completions of queue pairs that are gone are nobody's, and fill no queue. */
+	/* Completions of destroyed queue pairs belong to nobody, and must not fill a queue. */
 	for (int round = 0; round < ROOM + 5; round++) {
 		struct ibv_qp *gone = ready(plain, plain, 0, &usual);
 		CHECK(!ibv_post_send(gone, &wr, &bad));
@@ -99,7 +99,7 @@ static void middle_of_poll(void)
 	tell("queue in use", ibv_destroy_cq(plain));
 	for (int i = 2; i <= 4; i++)
 		CHECK(!ibv_next_poll(cq) && (int)cq->wr_id == i && ibv_wc_read_qp_num(cq) == q.qp->qp_num);
-	/* Asked for behind all that the poll has shown. */
+	/* Requested after everything that the poll has shown. */
 	CHECK(!ibv_req_notify_cq(plain, 0));
 	usleep(200000);
 	void *name;
@@ -121,7 +121,7 @@ static void middle_of_poll(void)
 	printf("pass middle of a poll\n");
 }
 
-/* Requests, part by part. */
+/* Requests, posted part by part. */
 
 static void extended_sends(struct queue *to)
 {
@@ -157,7 +157,7 @@ static void extended_sends(struct queue *to)
 	for (int i = 0; i < 4; i++)
 		expect_packet(to, &p);
 
-	/* What is given up or goes wrong sends nothing. */
+	/* A batch that is aborted or goes wrong sends nothing. */
 	ibv_wr_start(qp);
 	ibv_wr_send(qp);
 	ibv_wr_set_sge(qp, q.mr->lkey, (uintptr_t)q.memory, p.len);
@@ -214,7 +214,7 @@ static void *end_queue(void *argument)
 	return NULL;
 }
 
-/* Sends and receives announced on one channel; the queue does not go before its events are acknowledged. */
+/* Sends and receives are announced on one channel. The queue cannot be destroyed before its events are acknowledged. */
 static void channels(struct queue *to)
 {
 	struct packet p = packet(MACS IP4("11") UDP);
@@ -303,7 +303,7 @@ static void asynchronous_events(void)
 	printf("pass asynchronous events\n");
 }
 
-/* The device cuts one request into three frames; each part says how. */
+/* The device cuts one request into three frames; each part tells it how. */
 static void large_sends(struct queue *to)
 {
 	enum { HEADER = 54, MSS = 40, PAYLOAD = 100 };
@@ -323,7 +323,7 @@ static void large_sends(struct queue *to)
 	struct packet p = packet(MACS IP4("06") "1388 1389 00000001 00000000 5010 ffff 0000 0000");
 	memset(q.memory, 0x5a, PAYLOAD);
 	struct ibv_sge pieces[] = { { (uintptr_t)q.memory, 30, q.mr->lkey }, { (uintptr_t)q.memory + 30, PAYLOAD - 30, q.mr->lkey } };
-	/* Part by part this is nothing that libmlx5 survives. */
+	/* Posted part by part, this crashes libmlx5. */
 	for (int length = 10; length <= HEADER + 2; length += HEADER - 10 + 2) {
 		struct ibv_send_wr wr = { .sg_list = pieces, .num_sge = 2, .opcode = IBV_WR_TSO, .tso = { p.bytes, length, MSS } }, *bad;
 		tell("large send with a wrong header", ibv_post_send(q.qp, &wr, &bad));

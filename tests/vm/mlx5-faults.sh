@@ -46,7 +46,7 @@ begin make_device
 step connected connected
 step connected-ours connected_ours
 step only-ours-was-loaded only_ours_was_loaded
-# This one takes the device away and finds it again.
+# This test takes the device away and finds it again.
 if is_wanted card_messages; then run_tests card_messages; fi
 resources >"$OUT/resources.before"
 for test in $TESTS; do
@@ -55,10 +55,10 @@ done
 step resources resources_are_as_before
 step unload unload
 step kernel-log kernel_log_is_clean
-# What has been said and judged is not judged again.
+# The messages so far have been judged; they are not judged again.
 dmesg --clear
 
-# From here on the kernel has things that it cannot get rid of. The machine is switched off without a shutdown.
+# From here on the kernel has objects that it cannot get rid of. The machine is switched off without a shutdown.
 step make-again make_device || finish
 export UVERBS_TEST_SWITCHED_OFF=yes
 if is_wanted firmware_messages; then run_tests firmware_messages -last what_the_firmware_holds_on_to; fi

@@ -26,12 +26,12 @@ lid_of() { # lid_of DEVICE
     cat "/sys/class/infiniband/$1/ports/1/lid"
 }
 
-# Packets go over the wire only where the ports are not the same.
+# Packets go over the wire only if the ports have different LIDs.
 lids_differ() {
     lid_of mlx5_0 && lid_of mlx5_1 && [ "$(lid_of mlx5_0)" != "$(lid_of mlx5_1)" ]
 }
 
-# Messages each way between `uverbs ping` on one card and the same on the other.
+# Messages each way between `uverbs ping` on one card and `uverbs ping` on the other.
 ping() { # ping [OPTION...]
     timeout 60 "$UVERBS_BIN" ping --device mlx5_0 --iters 100 "$@" >"$OUT/$name.server" &
     until_true 10 listens 18515 && timeout 60 "$UVERBS_BIN" ping --device mlx5_1 --iters 100 "$@" 127.0.0.1 && wait $!

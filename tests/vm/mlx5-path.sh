@@ -24,7 +24,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/path.sh
 . "$here/path.sh"
 
-# Frames that are sent come back, as by a plug.
+# Frames that are sent come back, as with a loopback plug.
 plug() {
     control_line && printf 'loop on\n' >&9 && read -r answer <&9 && [ "$answer" = ok ]
 }

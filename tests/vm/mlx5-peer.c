@@ -1,12 +1,12 @@
 /*
- * The stock libraries on the virtual ConnectX, or the drop-in for them: they make queues, flows and counters, packets are
- * sent over the control line, and everything that was counted and received is compared with what was sent.
+ * The stock libraries, or the drop-in for them, on the virtual ConnectX. They make queues, flows and counters, packets are sent
+ * over the control line, and everything that was counted and received is compared with what was sent.
  *
  * usage: mlx5-peer DEVICE CONTROL
  */
 #include "mlx5-common.h"
 
-/* A flow with its counter: what it matches, and what it does not. */
+/* A flow with its counter: a packet that it matches, and one that it does not. */
 static void match(struct queue *q, const char *name, struct rule *r, const char *hit, const char *miss)
 {
 	struct packet right = packet(hit), wrong = packet(miss);
@@ -82,7 +82,7 @@ static void matches(struct queue *q)
 	ADD(&r, ibv_flow_spec_mpls, IBV_FLOW_SPEC_MPLS, .val.label = htonl(0x12345 << 12), .mask.label = htonl(0xfffff000));
 	match(q, "mpls", &r, MACS "8847 12345140", MACS "8847 12346140");
 
-	/* These have a table of their own. */
+	/* These rules have their own table. */
 	r = rule(9);
 	ADD(&r, ibv_flow_spec_eth, IBV_FLOW_SPEC_ETH, .val.dst_mac = { 1, 0, 0x5e, 0, 0, 7 }, .mask.dst_mac = { 255, 255, 255, 255, 255, 255 });
 	match(q, "multicast", &r, "01005e000007 020000000002 0800", "01005e000008 020000000002 0800");
@@ -136,7 +136,7 @@ static void priorities(struct queue *a, struct queue *b)
 	printf("pass priorities\n");
 }
 
-/* Two queues with the same match: both get the packet. The counters of both count it. */
+/* Two queues with the same match: both get the packet, and the counters of both count it. */
 static void two_destinations(struct queue *a, struct queue *b)
 {
 	struct packet p = packet(MACS IP4("11") UDP);
@@ -179,7 +179,7 @@ static void sends(struct queue *a, struct queue *b)
 		send_one(a, &p, mr, IBV_WC_SUCCESS);
 		expect_packet(b, &p);
 	}
-	/* What is sent is counted by flows of the other direction. */
+	/* Sent packets are counted by flows of the other direction. */
 	struct rule out = rule(0);
 	struct ibv_counters *counters = make_counters();
 	out.attr.flags = IBV_FLOW_ATTR_FLAGS_EGRESS;
@@ -198,7 +198,7 @@ static void sends(struct queue *a, struct queue *b)
 	}
 	CHECK(!ibv_destroy_counters(counters));
 
-	/* A key of nobody: the request fails, and the queue with it. */
+	/* A key that nobody has: the request fails, and the queue with it. */
 	struct ibv_mr nobody = { .lkey = mr->lkey ^ 0x5a00 };
 	send_one(a, &p, &nobody, IBV_WC_LOC_PROT_ERR);
 	ask("loop %s", "off", 0);
@@ -206,7 +206,7 @@ static void sends(struct queue *a, struct queue *b)
 	printf("pass sends\n");
 }
 
-/* A large send is cut by the device; libmlx5 lays the request out. */
+/* The device cuts a large send into packets; libmlx5 lays the request out. */
 static void large_sends(struct queue *b)
 {
 	enum { HEADER = 54, MSS = 40, PAYLOAD = 100 };
@@ -247,7 +247,7 @@ static void large_sends(struct queue *b)
 	printf("pass large sends\n");
 }
 
-/* Completion events come, armed before and after the packet. */
+/* Completion events, requested before and after the packet. */
 static void events(void)
 {
 	struct packet p = packet(MACS IP4("11") UDP);
@@ -289,7 +289,7 @@ static void events(void)
 	printf("pass events\n");
 }
 
-/* Eight known answers of the hash, spread over four queues by its two lowest bits. */
+/* Eight known hash values, spread over four queues by their two lowest bits. */
 static void spreading(void)
 {
 	enum { QUEUES = 4 };
@@ -359,7 +359,7 @@ static void spreading(void)
 	printf("pass spreading\n");
 }
 
-/* What is left over, all of it or multicast only. */
+/* Packets that no other rule matches: all of them, or only multicast. */
 static void defaults(struct queue *a, struct queue *b)
 {
 	struct packet p = packet(MACS "88b5"), multicast = packet("01005e000007 020000000002 88b5");
@@ -385,7 +385,7 @@ static void defaults(struct queue *a, struct queue *b)
 	printf("pass default rules\n");
 }
 
-/* A packet that is longer than the request: that fails, and what is still in the queue ends with it. */
+/* A receive is too short for a packet. It fails, and what is still in the queue ends with it. */
 static void too_long(void)
 {
 	struct queue q = make_queue();
@@ -408,7 +408,7 @@ static void too_long(void)
 	printf("pass too long\n");
 }
 
-/* Reading takes as long as the device does; nothing else is held up. */
+/* Reading takes as long as the device takes; nothing else is held up. */
 static void delays(struct queue *q)
 {
 	struct ibv_counters *counters = make_counters();
@@ -427,7 +427,7 @@ static void delays(struct queue *q)
 	printf("pass delays\n");
 }
 
-/* Commands that fail, with the errno of each status. */
+/* Commands that fail, with the errno for each status. */
 static void failures(struct queue *q)
 {
 	static const struct { const char *status; int error; } known[] = {
@@ -462,7 +462,7 @@ int main(int argc, char **argv)
 	too_long();
 	delays(&a);
 	sends(&a, &b);
-	/* The last one: what it sends stays in the queue. */
+	/* Must be the last: what it sends stays in the queue. */
 	large_sends(&b);
 	destroy_queue(&a);
 	destroy_queue(&b);

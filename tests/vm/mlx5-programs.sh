@@ -26,7 +26,7 @@ here=$(dirname "$0")
 . "$here/programs.sh"
 
 begin make_device
-# A port of InfiniBand has one address, and no network interface.
+# A port of InfiniBand has one address and no network interface.
 gid=0 address=127.0.0.1
 programs_steps programs-connected
 step unload unload

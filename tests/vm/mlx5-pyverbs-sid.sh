@@ -22,7 +22,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# docs/guide/drop-in.md says what is not there: among the domains of test_buf are parent domains.
+# docs/guide/drop-in.md lists what is missing. The domains of test_buf include parent domains.
 # shellcheck disable=SC2154  # the runner's
 card_of_release "$ROOT_sid" 'test_\(parent_domain\.\|shared_pd\.\|buf\..*_cc_pd\|phc_timestamp\.TimeStampTest\.test_timestamp_real_time\)'
 finish

@@ -22,7 +22,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/pyverbs.sh
 . "$here/pyverbs.sh"
 
-# docs/guide/drop-in.md says what is not there.
+# docs/guide/drop-in.md lists what is missing.
 # shellcheck disable=SC2154  # the runner's
 card_of_release "$ROOT_trixie" 'test_\(parent_domain\|shared_pd\)\.'
 finish

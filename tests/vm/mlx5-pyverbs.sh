@@ -22,13 +22,13 @@ here=$(dirname "$0")
 . "$here/pyverbs.sh"
 
 root=
-# Tests of mlx5's own interface need libmlx5, which the drop-in is in the place of.
+# Tests of mlx5's own interface need libmlx5, which the drop-in replaces.
 begin make_card
 step library library_is_ours /usr/bin/ibv_devinfo
 step pyverbs-mlx5 suite theirs test_mlx5
 step pyverbs-theirs suite theirs -test_mlx5
 step pyverbs-ours suite ours -test_mlx5
-# docs/guide/drop-in.md says what is not there.
+# docs/guide/drop-in.md lists what is missing.
 step pyverbs same_results 'test_\(parent_domain\|shared_pd\)\.'
 step kernel-log kernel_log_is_clean
 finish

@@ -26,7 +26,7 @@ listens() { # a server waits on the TCP port
     ss -Hltn "sport = :18515" | grep -q .
 }
 
-# A program of Debian's as the server and as the client, each with the drop-in library or with libibverbs.
+# Runs one of Debian's programs as the server and as the client. Each side uses the drop-in library or libibverbs.
 both() { # both SERVER CLIENT PROGRAM [OPTION...], the first two being ours or theirs
     as_server=$1 as_client=$2 program=$3
     shift 3
@@ -38,7 +38,7 @@ both() { # both SERVER CLIENT PROGRAM [OPTION...], the first two being ours or t
     return "$status"
 }
 
-# 100 messages each way, ours on one side and Debian's pingpong program on the other, or ours on both.
+# 100 messages each way, with ours on one side and Debian's pingpong program on the other, or with ours on both.
 ping() { # ping KIND CLIENT SERVER, each being ours or theirs
     ping_side "$1" "$3" >"$OUT/$name.server" 2>&1 &
     server=$!
@@ -73,7 +73,7 @@ ping_op() { # ping_op TRANSPORT OPERATION
     return "$status"
 }
 
-# What the card is told by both sides of a pingpong, with libibverbs and with ours.
+# The commands that the card gets from both sides of a pingpong, with libibverbs and with ours.
 commands() { # commands KIND
     stty -F "$MLX5_CONTROL" raw -echo || return
     for side in theirs ours; do
@@ -88,7 +88,7 @@ commands() { # commands KIND
     "$PYTHON" "$here/dropin/commands" compare "$1" "$here/dropin/commands.differences" "$OUT/$name.theirs" "$OUT/$name.ours"
 }
 
-# Regions of memory of another device, which here is the kernel's udmabuf.
+# Memory regions of another device's memory; the other device is the kernel's udmabuf here.
 dma_buf_test() {
     name_of=memory::memory_of_another_device_is_written_and_read_by_the_peer
     UVERBS_TEST_DEVICE=$device "$here/dma-buf" "$(program_of any)" --show-output --exact "$name_of" || return
@@ -142,8 +142,8 @@ export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 resources >"$OUT/resources.before"
 for test in $TESTS; do run_tests "$test"; done
 step resources resources_are_as_before
-# What the driver keeps for these cards is not counted as left behind. The first changes keys by work requests, so that regions move without
-# new ones; the second has paging besides, without which the driver takes no memory of other devices.
+# Objects that the driver keeps for these cards do not count as left behind. The first card changes keys by work requests, so that regions
+# move without new ones. The second also has paging, without which the driver takes no memory of other devices.
 step umr-card other_card cmd_hca_cap.umr_modify_entity_size_disabled=0
 run_tests any::memory -umr
 step paging-card other_card cmd_hca_cap.pg=1

@@ -1,5 +1,5 @@
 /*
- * What is refused, and how, of work queues, tables of them, and queue pairs on those, on the virtual ConnectX.
+ * What is refused, and how: work queues, tables of them, and queue pairs on those, on the virtual ConnectX.
  *
  * usage: mlx5-refusals DEVICE CONTROL
  */
@@ -38,7 +38,7 @@ static void header_nowhere(struct ibv_qp_ex *qp, struct queue *q)
 	ibv_wr_set_sge(qp, q->mr->lkey, (uintptr_t)q->memory, 60);
 }
 
-/* A batch in a process of its own, since libmlx5 does not survive it; a good one behind it is sent. */
+/* A batch in its own process, since libmlx5 crashes; a good batch after it is sent. */
 static void batch(int argc, char **argv, const char *what, void (*parts)(struct ibv_qp_ex *qp, struct queue *q))
 {
 	int status;

@@ -1,6 +1,6 @@
 /*
  * The firmware refuses a flow counter, and the program destroys and closes everything. With libibverbs the kernel does not survive
- * that. The end of the process is no better, so it never ends.
+ * that. The end of the process would have the same effect, so the process never ends.
  *
  * usage: mlx5-refused-counter DEVICE CONTROL
  */
@@ -20,7 +20,7 @@ int main(int argc, char **argv)
 		ask("fail %s %d 1", "ALLOC_FLOW_COUNTER", refused[i][0]);
 		errno = 0;
 		CHECK(!ibv_create_flow(q.qp, &r.attr) && errno == refused[i][1]);
-		/* The second time there is one. */
+		/* The second time there is a counter. */
 		struct ibv_flow *flow = ibv_create_flow(q.qp, &r.attr);
 		CHECK(flow);
 		expect_count(counters, 0, 0);

@@ -21,8 +21,8 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
 
-# Each card has an address. The second's interface is in a network namespace of its own: the kernel would take the address of the
-# other for its own otherwise, and send nothing.
+# Each card has an address. The second card's interface is in its own network namespace: otherwise the kernel would take the other's
+# address for its own and send nothing.
 make_cards() {
     two_cards || return
     near=$(interface mlx5_0) && far=$(interface mlx5_1) || return
@@ -43,7 +43,7 @@ if plays 'theirs theirs'; then
     pingpongs ''
     perftests ''
     perftest_options ''
-    # Back to the same card.
+    # Back to one card for both sides.
     client_device='' client_gid=''
     pingpongs -loopback
     client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
@@ -51,8 +51,8 @@ fi
 step library library_is_ours ibv_rc_pingpong
 with_dropin
 
-# Connections made by librdmacm: the client is in the network namespace of the second card. Packets of the connection manager go
-# between the queue pairs 1 of both cards.
+# Connections made by librdmacm. The client is in the network namespace of the second card. Packets of the connection manager go between
+# the queue pairs 1 of both cards.
 managed() { # managed SERVER CLIENT CHECK, the commands being for a shell, and CHECK a pattern of a line that each prints
     ${as_server:-} timeout 60 sh -c "exec $1" >"$OUT/$name.server" 2>&1 &
     server=$!
@@ -73,7 +73,7 @@ done
 as_server='' as_client=''
 step only-ours-was-loaded only_ours_was_loaded
 
-# The control lines of both cards: what leaves a card is what its own may lose.
+# Opens the control lines of both cards. Each card may drop only packets that leave it.
 open_lines() {
     exec 8<>"$MLX5_CONTROL" 9<>"$MLX5_CONTROL_2" && stty raw -echo <&8 && stty raw -echo <&9
 }
@@ -82,11 +82,12 @@ happened() { # happened LINE dropped|repeated|swapped: to how many packets
     ask "$1" wire | sed -n "s/^$2 //p"
 }
 
-# Both cards do something to packets while both send messages, each of which must come once, whole and in order.
+# Both cards disturb packets while both send messages. Each message must arrive once, whole and in order.
 mishap() { # mishap REQUEST NAME MESSAGES LEAST [MOST]: NAME is what the cards count it by, and how often that may be, for each
     request=$1 what=$2 messages=$3 least=$4 most=${5:-1000000}
     first=$(happened 8 "$what") && second=$(happened 9 "$what") && ask 8 "$request" && ask 9 "$request" || return
-    # Lost ends of messages are waited for: 17 ms, of which eight must be more than a card needs on a busy machine.
+    # When the end of a message is lost, the card waits for it for 17 ms. Eight such waits must be longer than a card takes on a busy
+    # machine.
     status=0
     timeout 300 "$MLX5_WIRE" mlx5_0 "$gid" mlx5_1 "$client_gid" "$messages" 12 || status=$?
     ask 8 'wire lose 0' && ask 9 'wire lose 0' || return
@@ -104,7 +105,7 @@ if plays 'theirs theirs'; then
     step drop mishap 'wire drop 5' dropped 100 5 5
     step repeat mishap 'wire repeat 200' repeated 500 200 200
     step swap mishap 'wire swap 200' swapped 500 200 200
-    # One packet in a hundred, in each direction: of messages of 1.5 packets, requests of other kinds and what answers them.
+    # Loses one packet in a hundred, in each direction: messages of 1.5 packets, other kinds of requests, and their answers.
     step lossy mishap 'wire lose 1 7' dropped 10000 100
     step very-lossy mishap 'wire lose 5 8' dropped 1000 50
     exec 8>&- 9>&-

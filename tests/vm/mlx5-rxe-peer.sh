@@ -21,7 +21,7 @@ make_rxe() {
     modprobe virtio_pci && modprobe virtio_net && until_true 10 virtio_interface || return
     net=$(virtio_interface) && net=${net##*/}
     ip addr add 10.0.0.2/24 dev "$net" && ip link set "$net" up && ip link set lo up || return
-    # 6.1 looks for this checksum by name when the link is added.
+    # 6.1 loads this checksum by name when the link is added.
     modprobe -q crc32_generic
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev "$net" && until_true 10 gid_of rxe0 10.0.0.2
 }

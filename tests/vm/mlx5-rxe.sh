@@ -24,10 +24,10 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/far.sh
 . "$here/far.sh"
 
-# All that goes between the guests goes over the card's wire: what programs say to each other by TCP, too, and questions for addresses.
+# All traffic between the guests goes over the card's wire, including the programs' TCP connections and address resolution.
 make_devices() { make_device && with_address mlx5_0 10.0.0.1 && far true; }
 
-# Each guest has one processor, which the kernel's device needs too: who waits sleeps, or has time.
+# Each guest has one processor, which the kernel's device needs too. So programs that wait must sleep, or get long timeouts.
 judge() { # judge SUFFIX: as steps
     for kind in rc uc ud srq; do
         case $kind in rc | uc) compares=-c ;; *) compares= ;; esac
@@ -36,7 +36,7 @@ judge() { # judge SUFFIX: as steps
     done
     step "pingpong-rc-long$1" pingpong rc -s 9000 -n 100 -e -c
     for operation in send write read atomic; do
-        # No more at a time than both have room for.
+        # No more outstanding operations than both sides have room for.
         case $operation in read | atomic) fewer='-o 4' ;; *) fewer= ;; esac
         for measure in ${measures:-lat bw}; do
             # shellcheck disable=SC2086  # two words or none
@@ -47,7 +47,7 @@ judge() { # judge SUFFIX: as steps
     step "send-lat-UD$1" perftest send lat UD
 }
 
-# Messages each way between `uverbs ping` here and the same, or Debian's program, in the other guest.
+# Messages each way between `uverbs ping` here and `uverbs ping` or Debian's program in the other guest.
 ping() { # ping rc|ud ours|theirs SERVER, the server being near or far
     case $2 in
     ours) set -- "$1" "$3" "$UVERBS_BIN" ping --device rxe0 --transport "$1" --iters 100 --size 1024 ;;
@@ -71,7 +71,7 @@ near_ping() { # near_ping KIND [HOST]
 begin make_devices
 card_gid=$(gid_of mlx5_0 10.0.0.1) rxe_gid=$(far gid_of rxe0 10.0.0.2)
 step library library_is_ours ibv_rc_pingpong
-# Libraries of the card's side and of the other.
+# The libraries of the card's side and of the other side.
 for sides in 'theirs theirs' 'ours theirs' 'ours ours'; do
     near=${sides% *} far=${sides#* }
     case $sides in 'theirs theirs') suffix= ;; *) suffix=-$near-$far ;; esac

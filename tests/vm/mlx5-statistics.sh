@@ -19,7 +19,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
 
-# What every kernel that is asked names, of queues and of the port. Later ones name more.
+# The counters of queues and of the port that every tested kernel has. Later kernels have more.
 QUEUE_COUNTERS='duplicate_request implied_nak_seq_err local_ack_timeout_err np_cnp_sent np_ecn_marked_roce_packets out_of_buffer out_of_sequence
 packet_seq_err req_cqe_error req_cqe_flush_error req_remote_access_errors req_remote_invalid_request resp_cqe_error resp_cqe_flush_error
 resp_local_length_error resp_remote_access_errors rnr_nak_retry_err rp_cnp_handled rp_cnp_ignored rx_atomic_requests rx_read_requests rx_write_requests'
@@ -57,8 +57,8 @@ known() { # known DEVICE WORD...: those whose counter this kernel has, in order
     done | sort | paste -sd ' '
 }
 
-# While a command runs, the counters of queues grow by this and by nothing else, those by netlink and those in files alike; and so do those
-# of the port, if something is said about them.
+# While a command runs, the counters of queues grow by exactly this, in netlink's answer and in the files alike. So do those of the port,
+# if they are given.
 counted() { # counted DEVICE 'NAME=NUMBER...' 'NAME=NUMBER...'|any COMMAND...
     of=$1 queues=$2 port=$3
     shift 3
@@ -111,7 +111,7 @@ commands() { # commands OPCODE...: how many of each the card on line 8 had, and 
     fi
 }
 
-# Commands to the card: one answer by netlink has all counters of queues; each file asks for them anew.
+# Commands to the card: one answer by netlink brings all counters of queues, while each file makes the kernel ask again.
 costs() {
     ask 8 'trace clear' && netlink mlx5_0 >"$OUT/cost" && commands 773 826 || return
     one=$total queues=$(wc -l <"$OUT/cost")
@@ -136,14 +136,14 @@ goes_down() { # the port, once
     ask 8 'port down' && ask 8 'port up'
 }
 
-# A second after the port is up, the kernel asks the administration of the subnet (`ib_sa_event`, core/sa_query.c, Linux 6.1): a slow machine has
-# these packets between the two looks.
+# One second after the port is up, the kernel queries the subnet administration (`ib_sa_event`, core/sa_query.c, Linux 6.1). On a slow
+# machine these packets come between the two readings.
 port_down() {
     counted mlx5_0 '' any goes_down && found=$(difference port) || return
     case " $found " in *' link_downed=1 '*) echo "compared: $found" ;; *) echo "$found" >&2 && return 1 ;; esac
 }
 
-# Frames that are no packets of a queue pair, to everybody: what the driver's network interface tells of its function and of the wire.
+# Broadcast frames that belong to no queue pair: what the driver's network interface reports about its function and about the wire.
 ethernet_frames() {
     net=$(interface mlx5_1)
     ethtool -S "$net" | sed 's/^ *//; s/: / /' | sort >"$OUT/before.ethtool" && ask 9 "send ffffffffffff02000000000188b5$(printf '%092d' 0) 5" &&
@@ -155,7 +155,7 @@ ethernet_frames() {
     done
 }
 
-# Reads of one process from another go on; their queue pairs are in $qpns, and the command's end in $load.
+# One process keeps reading from another. Their queue pairs are in $qpns, and $load is the process to wait for.
 READS=${READS:-100000}
 begin_reads() {
     { device=mlx5_0 both -x ib_read_lat -F -n "$READS" >"$OUT/$name.load" 2>&1; } &
@@ -168,7 +168,7 @@ reads_go_on() { # both queue pairs are there and know each other
     [ "$(echo "$qpns" | wc -w)" -eq 2 ]
 }
 
-# The counters of queue pairs: number and reads, a line each.
+# The counters of queue pairs: number and reads, one per line.
 bound() {
     rdma statistic qp show link mlx5_0/1 >"$OUT/bound" || return
     awk '/^link/ { id = ""; reads = ""
@@ -179,7 +179,7 @@ bind_and_unbind() { # one of the two after the other into a set of their own, an
     begin_reads || return
     first=${qpns% *} second=${qpns#* } rounds=0 grown=0
     while reads_go_on; do
-        # They may end in the middle of it.
+        # The reads may end in the middle of a round.
         one_round || { reads_go_on && return 1; }
     done
     wait "$load" && echo "compared: bound $rounds times during $READS reads, of which $grown were counted then" && [ "$rounds" -ge 1 ] && [ "$grown" -gt 0 ]
@@ -198,7 +198,7 @@ bound_by_type() { # as they are made, those of two processes into two sets. Whil
     qp='rdma statistic qp'
     $qp set link mlx5_0/1 auto type on && $qp mode link mlx5_0/1 && begin_reads || return
     bound >"$OUT/$name.reads" && cat "$OUT/bound" || return
-    # Each with the set it is in; they are unbound by hand.
+    # Each queue pair with the set it is in; they are unbound by hand.
     awk '/^link/ { for (i = 1; i <= NF; i++) if ($i == "cntn") id = $(i + 1) }
         /LQPN:/ { gsub(/[<>]/, ""); for (i = split($2, numbers, ","); i > 0; i--) print id, numbers[i] }' "$OUT/bound" >"$OUT/$name.pairs"
     [ "$(wc -l <"$OUT/$name.pairs")" -eq 2 ] && ! $qp set link mlx5_0/1 auto pid on && $qp set link mlx5_0/1 auto off || return
@@ -217,7 +217,7 @@ refused() { # what the kernel or the card refuses changes nothing, and reads go 
     $qp bind link mlx5_0/1 lqpn "$first" && [ -n "$(bound)" ] && wait "$load"
 }
 
-# `uverbs stat --qp` has the counters that `rdma` shows, of both queue pairs of a command that goes on.
+# `uverbs stat --qp` shows the same counters as `rdma`, for both queue pairs of a running command.
 stat_qp() {
     begin_reads || return
     qp='rdma statistic qp' first=${qpns% *} second=${qpns#* }
@@ -238,7 +238,7 @@ print("compared:", ours, [some["rx_read_requests"] for some in rows])' "$OUT/$na
 
 stat_qp_counts() { "$UVERBS_BIN" stat --qp --all mlx5_0 | grep -q 'rx_read_requests *[1-9]'; }
 
-# Flow rules of the card with Ethernet, each for an address of its own; with WORD, more of it.
+# Flow rules of the card with Ethernet, each for its own address; with WORD, rules that also have that word.
 rules() { # rules NUMBER [WORD]
     awk -v count="$1" -v word="${2:-}" 'BEGIN { for (i = 0; i < count; i++)
         printf "[[rule]]\nname = \"r%d\"\ndevice = \"mlx5_1\"\nrule = \"ether dst 02:fd:00:00:%02x:%02x%s\"\n", i, i / 256, i % 256, i ? "" : word }' >/tmp/rules.toml
@@ -251,7 +251,7 @@ queries() { # of flow counters, that the card has had since `trace clear`
 exporter=127.0.0.1:9979
 scrape() { "$PYTHON" "$here/compare-metrics" get "$exporter" text/plain >"$OUT/$name.scrape"; }
 
-# A scrape reads a thousand rules with one command, and what came for one of them is this one's.
+# A scrape reads a thousand rules with one command, and what arrived for one rule is counted for that rule.
 flows_exported() {
     rules 1000 && ip link set lo up || return
     "$UVERBS_BIN" export --device mlx5_1 --listen "$exporter" --rules /tmp/rules.toml --max-age 1ms >"$OUT/exporter.out" 2>"$OUT/exporter.err" &
@@ -265,7 +265,7 @@ flows_exported() {
         [ "$(grep -c '^uverbs_flow_packets_total{.*} 0$' "$OUT/$name.scrape")" -eq 999 ]
 }
 
-# A rule that lets packets go on cannot be read with the others; the 999 go on counting.
+# A rule that lets packets pass on cannot be read with the others. The other 999 still count.
 flows_mixed() {
     rules 1000 ' dont-trap' && kill -HUP "$exporting" && until_true 60 grep -q 'rules are in force' "$OUT/exporter.err" || return
     ask 9 'trace clear' && scrape && found=$(queries) || return
@@ -275,7 +275,7 @@ flows_mixed() {
 
 flows_end() { kill "$exporting" && wait "$exporting" && cat "$OUT/exporter.err" && [ "$(wc -l <"$OUT/exporter.err")" -eq 1 ]; }
 
-# Each counter is read once when it is taken, and all of them with one command for each reading.
+# Each counter is read once when it is added, and then all of them with one command per reading.
 flows_watched() {
     for count in 1 4; do
         ask 9 'trace clear' && "$UVERBS_BIN" watch --rules /tmp/rules.toml --interval 10ms --count "$count" --json >"$OUT/$name.json" && queries >"$OUT/$name.$count" || return
@@ -298,12 +298,13 @@ own_sets=$(sets)
 device=mlx5_0
 for card in mlx5_0 mlx5_1; do step "names-$card" all_are_there "$card"; done
 step costs costs
-# Messages of 1024 bytes with headers of 20 and a sum of 4, and acknowledgements of 24 and 4; UC has none, and a datagram another header of 8.
+# Messages of 1024 bytes with headers of 20 and a checksum of 4, and acknowledgements of 24 and 4. UC has no acknowledgements, and a
+# datagram has another header of 8.
 step messages-rc counted mlx5_0 '' "$(traffic 400 53800)" pingpong rc -n 100 -s 1024
 step messages-uc counted mlx5_0 '' "$(traffic 200 52400)" pingpong uc -n 100 -s 1024
 step messages-ud counted mlx5_0 '' "$(traffic 200 52800)" pingpong ud -n 100 -s 1024
 step idle counted mlx5_0 '' '' sleep 1
-# With headers of Ethernet, IPv4 and UDP, which are 34 more than that of the link.
+# With headers of Ethernet, IPv4 and UDP, which are 34 bytes longer than the InfiniBand link header.
 device=mlx5_1 gid=$(gid_of mlx5_1 10.0.0.1)
 step messages-roce counted mlx5_1 '' "$(traffic 400 57200)" pingpong rc -n 100 -s 1024
 step reads-roce counted mlx5_1 rx_read_requests=200 any perftest read lat RC
@@ -315,11 +316,11 @@ step writes counted mlx5_0 rx_write_requests=400 any perftest write lat RC
 step writes-uc counted mlx5_0 rx_write_requests=400 any perftest write lat UC
 step adds counted mlx5_0 rx_atomic_requests=200 any perftest atomic lat RC
 step reads-xrc counted mlx5_0 rx_read_requests=200 any perftest read lat XRC
-# What is lost is missed by time, or by what comes behind it in a message of four packets.
+# A loss is noticed by the timeout, or by the packets that follow it in a message of four packets.
 step lost counted mlx5_0 local_ack_timeout_err=1 any mishap drop pingpong rc -n 10 -s 1024
 step lost-first counted mlx5_0 'out_of_sequence=3 packet_seq_err=1' any mishap drop pingpong rc -n 10 -s 4096
 step twice counted mlx5_0 duplicate_request=1 any mishap repeat pingpong rc -n 10 -s 1024
-# And what goes wrong: as many requests and receives end with an error as the checks of mlx5-connected.c say.
+# Errors: as many requests and receives end with an error as the checks of mlx5-connected.c expect.
 step wrong-key counted mlx5_0 'req_cqe_error=2 req_cqe_flush_error=1 req_remote_access_errors=1 resp_cqe_error=2 resp_cqe_flush_error=2 resp_remote_access_errors=1' any \
     connected 'write with a wrong key'
 step nobody-answers counted mlx5_0 'local_ack_timeout_err=2 req_cqe_error=2 req_cqe_flush_error=1 req_transport_retries_exceeded=1' any connected 'nobody answers'

@@ -1,6 +1,7 @@
 /*
- * Threads that share queues of the virtual ConnectX: everything that is posted is completed once, and comes out once. Part by
- * part, completions are taken by both interfaces at the same time, while queue pairs come and go and events are asked for.
+ * Threads that share queues of the virtual ConnectX. Each posted request must be completed once, and its completion polled once.
+ * With the extended interface, completions are taken by both interfaces at the same time, while queue pairs are made and destroyed
+ * and events are requested.
  *
  * usage: mlx5-threads DEVICE CONTROL
  */
@@ -15,7 +16,7 @@ struct crew {
 	struct queue *q;
 	struct ibv_cq_ex *cq;
 	int extended, next, takers;
-	/* How often each request was completed, and how many were. */
+	/* How often each request was completed, and how many requests were. */
 	int times[THREADS * EACH], taken;
 	sem_t room;
 };
@@ -40,12 +41,12 @@ static void *post_many(void *argument)
 	int id, error;
 	while ((id = __atomic_fetch_add(&crew->next, 1, __ATOMIC_SEQ_CST)) < THREADS * EACH) {
 		/*
-		 * Part by part only while there is room. Without, libmlx5 goes on in the request before, which the device may be
-		 * reading (_common_wqe_init_op, qp.c, 44).
+		 * The extended interface is used only while there is room. Without room libmlx5 continues in the previous request,
+		 * which the device may be reading (_common_wqe_init_op, qp.c, 44).
 		 */
 		if (crew->extended)
 			CHECK(!sem_wait(&crew->room));
-		/* The queue is short: the others must take completions meanwhile. */
+		/* The queue is short, so the other threads must take completions meanwhile. */
 		while ((error = post_one(crew, &sge, id)) == ENOMEM)
 			sched_yield();
 		CHECK(!error);
@@ -63,7 +64,7 @@ static void took(struct crew *crew, uint64_t wr_id, int status)
 
 static int all_taken(struct crew *crew) { return __atomic_load_n(&crew->taken, __ATOMIC_SEQ_CST) >= THREADS * EACH; }
 
-/* The same field by field, which some of the threads do. */
+/* Takes completions field by field; some of the threads do this. */
 static void take_by_parts(struct crew *crew)
 {
 	struct ibv_poll_cq_attr none = { 0 };
@@ -72,8 +73,9 @@ static void take_by_parts(struct crew *crew)
 		CHECK(time(NULL) < end);
 		if (!ibv_start_poll(crew->cq, &none)) {
 			/*
-			 * No more than can be on their way: the queue has their places back at the end of the poll only, and a poll that went on
-			 * while others post would fill it, upon which the device drops completions (update_cons_index in mlx5_end_poll, cq.c, 44).
+			 * No more than can be outstanding. The queue gets their places back only at the end of the poll. A poll
+			 * that went on while others post would fill it, and the device would then drop completions
+			 * (update_cons_index in mlx5_end_poll, cq.c, 44).
 			 */
 			int left = SENDS;
 			do {

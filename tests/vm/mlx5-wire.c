@@ -1,6 +1,7 @@
 /*
- * Two cards and a wire between them that loses, repeats and exchanges packets: each message that one side sends comes to the
- * other once, whole and in order; atomic operations are done once, in order; reads bring what is there. On the stock libraries.
+ * Two cards with a wire between them that loses, repeats and swaps packets. Each message that one side sends must reach the other
+ * once, whole and in order. Atomic operations must be done once and in order, and reads must return what is there. On the stock
+ * libraries.
  *
  * usage: mlx5-wire DEVICE GID_INDEX DEVICE GID_INDEX MESSAGES TIMEOUT    both sides send so many; the timeout as in struct ibv_qp_attr
  */
@@ -21,13 +22,13 @@
 	} while (0)
 
 #define LATE 60 /* seconds without a completion after which none comes */
-#define QUIET 0.5 /* those in which none may come at the end */
+#define QUIET 0.5 /* seconds for which none may come at the end */
 #define SENDS 16 /* requests at a time */
 #define RECEIVES 64
 #define SLOT 4096 /* bytes for a message */
 #define RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
-/* What others reach: a counter, and bytes to be read. */
+/* What the other side can reach: a counter, and bytes to be read. */
 #define COUNTER 0
 #define SHOWN 64
 #define SHOWN_LEN 2500
@@ -54,13 +55,13 @@ static double now(void)
 	return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* Request number n is a send, but for some that are atomic operations and some that are reads. */
+/* Request number n is a send, except that some are atomic operations and some are reads. */
 static enum ibv_wr_opcode opcode(long n)
 {
 	return n % 8 == 3 ? IBV_WR_ATOMIC_FETCH_AND_ADD : n % 8 == 6 ? IBV_WR_RDMA_READ : IBV_WR_SEND;
 }
 
-/* The length of message m, of one packet to three, and its bytes. */
+/* The length of message m, which is one to three packets, and its bytes. */
 static uint32_t length(long m)
 {
 	return 8 + m * 977 % 3000;
@@ -103,7 +104,7 @@ static void connect_side(struct side *s, const struct side *other, int timeout)
 {
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = other->qp->qp_num, .max_dest_rd_atomic = 4, .min_rnr_timer = 1,
-		.rq_psn = 0xfffff0, /* numbers go on at zero soon */
+		.rq_psn = 0xfffff0, /* the numbers soon wrap to zero */
 		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = other->gid, .sgid_index = s->gid_index, .hop_limit = 2 } },
 	};
 
@@ -124,7 +125,7 @@ static void receive(struct side *s, long n)
 	CHECK(!ibv_post_recv(s->qp, &wr, &bad));
 }
 
-/* Several requests with one call, so that packets have others behind them. */
+/* Several requests with one call, so that packets are followed by others. */
 static void send_more(struct side *s, long until)
 {
 	const struct side *other = &sides[s == sides];
@@ -167,7 +168,7 @@ static void same(int from, long m, const uint8_t *bytes, uint32_t len)
 		}
 }
 
-/* The next message is the next that the other side has sent: numbers of requests that are no sends are left out. */
+/* The message that came must be the next one that the other side has sent. Numbers of requests that are not sends are skipped. */
 static void came(struct side *s, const struct ibv_wc *wc)
 {
 	const uint8_t *slot = s->bytes + RECEIVED + wc->wr_id % RECEIVES * SLOT;

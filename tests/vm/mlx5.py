@@ -16,16 +16,17 @@ from pathlib import Path
 
 # The guest's ends of the devices' control lines.
 CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2", "EFA_CONTROL": "/dev/ttyS1", "EFA_CONTROL_2": "/dev/ttyS2"}
-# The machine, and its serial ports beside the first. Without the high-precision timer: with it a boot in some tens hangs early under emulation.
+# The machine, and its serial ports after the first. The high-precision timer is off: with it one boot in some tens hangs early under
+# emulation.
 X86 = (",hpet=off", "isa-serial")
 
-# Where QEMU is new enough, and what of it is wanted.
+# Where QEMU is new enough, and the packages that are needed.
 QEMU_SUITES = ["trixie", "trixie-backports"]
 QEMU_PACKAGE = "qemu-system-x86"
 
 # The wrapper by which virtme-ng starts QEMU.
 WRAPPER = """#!/bin/sh
-# QEMU of another suite, by its own loader and with its own libraries and firmware.
+# QEMU of another suite, started by its own loader with its own libraries and firmware.
 root={root}
 lib=$root/usr/lib/x86_64-linux-gnu
 export QEMU_MODULE_DIR=$lib/qemu
@@ -39,7 +40,7 @@ def prepare_qemu(runner, package=QEMU_PACKAGE, program="qemu-system-x86_64", nam
     home = runner.CACHE / name
     home.mkdir(parents=True, exist_ok=True)
     apt = runner.Apt(name, QEMU_SUITES)
-    # Without a list of installed packages everything it needs is named, down to the C library.
+    # Without a list of installed packages apt names everything that QEMU needs, down to the C library.
     (apt.home / "status").touch()
     apt.options.append(f"-oDir::State::Status={apt.home / 'status'}")
     wanted = ["--no-install-recommends", "install", package]
@@ -54,7 +55,7 @@ def prepare_qemu(runner, package=QEMU_PACKAGE, program="qemu-system-x86_64", nam
             raise
         runner.say(f"{error}\nthe mirror does not answer: taking {cached[-1].parent.name} from the cache")
         return cached[-1]
-    # A colon would end the directory in a library path.
+    # In a library path a colon would end the directory.
     root = home / version.removesuffix(".deb").replace("%3a", "-")
     if not root.exists():
         runner.say(f"downloading {root.name} with {len(archives) - 1} packages it needs")
@@ -75,8 +76,8 @@ class Devices:
     """The virtual cards of one boot and their sockets, one for each program with its arguments."""
 
     def __init__(self, out, cards, nics=(), home=None):
-        # A socket's path may have no more than 107 bytes, wherever the logs are. The cards name sockets of their own, of a wire, from here.
-        # A wire to another guest ends there too: then the directory is that guest's.
+        # A socket's path may have at most 107 bytes, wherever the logs are. The cards name their own wire sockets relative to this
+        # directory. A wire to another guest ends there too; then the directory is that guest's.
         self.owns_home = home is None
         self.home = home or Path(tempfile.mkdtemp(prefix="vhca-"))
         self.sockets, self.processes = [], []
@@ -89,7 +90,7 @@ class Devices:
             raise
 
     def start(self, binary, out, suffix, arguments):
-        # In a directory of another guest, that one's are there already.
+        # In another guest's directory there are already sockets with the usual names.
         prefix = "" if self.owns_home else "peer-"
         socket, control = (self.home / f"{prefix}{name}{suffix}" for name in ["device", "control"])
         log = out / f"{Path(binary).name}{suffix}.log"
@@ -117,7 +118,7 @@ class Devices:
             f"-object memory-backend-memfd,id=mem,size={memory},share=on -machine memory-backend=mem{machine}",
         ]
         for number, (socket, control, program) in enumerate(self.sockets):
-            # The efa driver waits for 50 ms at most until a register that it asks for is there: the guest stands still meanwhile.
+            # The efa driver waits for at most 50 ms until a register that it has asked for is there. So the guest stands still meanwhile.
             waits = ',"x-no-posted-writes":true' if program == "vefa" else ""
             device = f'{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}{waits}}}'.replace('"', '\\"')
             options += [
@@ -132,7 +133,7 @@ class Devices:
         return " ".join(options)
 
     def stop(self):
-        # They end with the machine; and at once if there never was one.
+        # The programs end with the machine; or at once if there never was a machine.
         for process in self.processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(2)

@@ -20,7 +20,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
 
-# How the tests make packets arrive and commands of the firmware fail, and how they take the device away.
+# How the tests make packets arrive and firmware commands fail, and how they take the device away.
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
 export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
@@ -59,11 +59,11 @@ begin make_device
 step devices list_devices
 describe_device
 
-# This one takes the device away and finds it again.
+# This test takes the device away and finds it again.
 if is_wanted card_faults; then run_tests card_faults; fi
 step peer peer
 record_skips peer
-# From 6.12 on the driver makes queues of its own when they are first needed, and keeps them: these are there by now.
+# From 6.12 on the driver makes queues of its own when they are first needed, and keeps them. They exist by now.
 resources >"$OUT/resources.before"
 # The stock library again, with completions of the other size.
 step peer-again peer MLX5_CQE_SIZE=128
@@ -73,7 +73,7 @@ for test in $TESTS; do
 done
 step resources resources_are_as_before
 
-# Headers must stand in the request, and large sends are cut.
+# This card needs headers in the request, and cuts large sends into packets.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
 step peer-other-card peer
@@ -81,22 +81,22 @@ record_skips peer-other-card
 for test in any::packets card::offloads; do
     if is_wanted "$test"; then run_tests "$test" -other-card; fi
 done
-# With large sends there is a network interface, which has flow counters of its own.
+# With large sends there is a network interface, which has its own flow counters.
 step first-card other_card "$offload_caps.wqe_inline_mode=1" "$offload_caps.max_lso_cap=0"
 step unload unload
 step kernel-log kernel_log_is_clean
-# What has been said and judged is not judged again.
+# The messages so far have been judged; they are not judged again.
 dmesg --clear
 
-# From here on the kernel has things that it cannot get rid of, some only by an oops at the close of the device file. So
-# that stays open, and the machine is switched off without a shutdown.
+# From here on the kernel has objects that it cannot get rid of, some only by an oops when the device file is closed. So that file stays
+# open, and the machine is switched off without a shutdown.
 step make-again make_device || finish
 export UVERBS_TEST_SWITCHED_OFF=yes
 if is_wanted exhaustion; then run_tests exhaustion; fi
-# Last, since the card keeps counters from it.
+# Near the end, since the card keeps counters after it.
 if is_wanted firmware; then run_tests firmware -last what_the_firmware_holds_on_to; fi
 step kernel-goes-on kernel_goes_on
-# The last of all: from now on the kernel may be anything.
+# Last of all: after this the kernel may be in any state.
 step program-speaks program_speaks
 record end -
 sync

@@ -25,15 +25,15 @@ MODULES = {
     # The driver of Amazon's Elastic Fabric Adapter.
     "efa": Module("drivers/infiniband/hw/efa", "INFINIBAND_EFA"),
 }
-# Where a root has what a build needs.
+# The directory in a root that has what a build needs.
 WORK = "build"
-# How a command runs in a root: from 7.3 on objtool asks /proc for the limit of its stack.
+# How a command runs in a root. /proc is mounted because from 7.3 on objtool asks it for the limit of its stack.
 INSIDE = ["unshare", "--mount", "sh", "-ec", 'mount --bind /proc "$0/proc"; exec nice -n10 chroot "$0" "$@"']
 
 
 def prepare(runner, kernel, name):
     """Return the path of `NAME.ko` for a kernel, from the cache if it is there."""
-    # Those that are built here may have it.
+    # Kernels that are built here may already have the module.
     for module in kernel.image.parent.parent.glob(f"lib/modules/*/kernel/{MODULES[name].directory}/{name}.ko"):
         return module
     if debug.is_debug(kernel.name):
@@ -47,10 +47,10 @@ def prepare(runner, kernel, name):
 def build(runner, kernel, names, home):
     """Build modules for a kernel: all that the cache lacks, since what takes long is to fetch the sources."""
     runner.say(f"{kernel.name}: building {', '.join(names)} for {kernel.version}")
-    # The cache has the kernel by name and version of its package.
+    # The cache keeps a kernel under the name and version of its package.
     version = next(path.name for path in kernel.image.parents if path.name.startswith("linux-image-")).split("_")[1]
     suites = runner.KERNELS[kernel.name]
-    # Of kernels that come from several releases, a backport says which of them it was made for.
+    # For kernels that come from several releases: a backport's version says which release it was made for.
     release = suites[-1] if "backports" in suites[0] and "~bpo" not in version else suites[0].removesuffix("-backports")
     apt = runner.Apt(kernel.name, suites)
     headers = f"linux-headers-{kernel.version}"
@@ -70,7 +70,7 @@ def build(runner, kernel, names, home):
         runner.run("dpkg", "-x", *work.glob(f"{package}_*.deb"), work)
     unpack = 'dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/src/$2.tar.xz" | tar -xJ -C "$3" --strip-components=1 --wildcards "$2/drivers/infiniband/*/*"'
     runner.run("sh", "-ec", unpack, "sh", *work.glob(f"{source}_*.deb"), source, work)
-    # The absolute paths in there.
+    # The absolute paths in this file.
     makefile = work / "usr/src" / headers / "Makefile"
     makefile.write_text(makefile.read_text().replace("/usr/src/", f"/{WORK}/usr/src/"))
     home.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ here=$(dirname "$0")
 repository=$here/../..
 guide=$repository/docs/guide/prometheus.md
 root=/tmp/system
-# A copy of the system that can be written to, in memory, with what a clone has that is built.
+# Makes a writable copy of the system in memory, with the files of a built clone.
 make_system() {
     mkdir -p /tmp/parts && mount -t tmpfs tmpfs /tmp/parts && mkdir -p /tmp/parts/upper /tmp/parts/work "$root" || return
     mount -t overlay -o "lowerdir=$MONITORS_bookworm,upperdir=/tmp/parts/upper,workdir=/tmp/parts/work" overlay "$root" || return
@@ -31,7 +31,8 @@ typed() { # typed HEADING: the lines of the first block behind it, without what 
     sed -n "/^## $1\$/,/^## /p" "$guide" | sed -n '/^```/,/^```/p' | sed '/^```/d; s/^\$ //' | sed -n "${2:-1,\$}p"
 }
 
-# The three commands, of which the runner has done the first; the device's counters are in Prometheus then, and rise with traffic.
+# The three commands of the guide. The runner has already done the first. After them Prometheus has the device's counters, and they rise
+# with traffic.
 three_commands() {
     typed 'From a clone to a graph' >"$OUT/$name.typed" && cat "$OUT/$name.typed" && [ "$(wc -l <"$OUT/$name.typed")" -eq 3 ] || return
     [ "$(sed -n 1p "$OUT/$name.typed")" = 'cargo build --release --features cli' ] || return
@@ -41,7 +42,7 @@ three_commands() {
     until_true 120 compare query "$prometheus" 'count_over_time(uverbs_hw_rcvd_pkts_total[5m]) >= 2'
 }
 
-# What the guide says to look at: as the graph's page asks for it.
+# The query that the guide suggests, asked as the graph's page asks it.
 graph() {
     # shellcheck disable=SC2016  # backticks of the guide
     grep -q '^`rate(uverbs_hw_rcvd_pkts_total\[1m\])`' "$guide" && traffic 3000 || return
@@ -55,21 +56,21 @@ commands_end() {
 
 free_ports() { ! ss -Hltn "sport = :9979 or sport = :9090" | grep -q .; }
 
-# The unit as a text: what systemd finds wrong with it, and how open it is.
+# Checks the unit's text: what systemd finds wrong with it, and how exposed it is.
 unit_is_right() {
     install -m 755 "$UVERBS_BIN" "$root/usr/local/bin/uverbs" || return
     chroot "$root" systemd-analyze verify /root/uverbs/docs/monitoring/uverbs-export.service && [ ! -s "$OUT/$name.err" ] || return
     chroot "$root" systemd-analyze security --offline=true --threshold=20 /root/uverbs/docs/monitoring/uverbs-export.service && rm "$root/usr/local/bin/uverbs"
 }
 
-# The system is started, with systemd as its first process, in namespaces of processes, mounts and control groups.
+# Starts the system with systemd as its first process, in its own namespaces of processes, mounts and control groups.
 system_starts() {
     cat >"$root/tmp/start" <<'END'
 mount --make-rprivate / && cd "$1" && mount -t proc proc proc && mkdir -p mnt && pivot_root . mnt || exit
 exec chroot . sh -c 'umount -l /mnt && mount -o remount,rw /sys; mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec env -i container=lxc /lib/systemd/systemd multi-user.target'
 END
     rm -f "$root/etc/systemd/system/multi-user.target.wants/prometheus"*
-    # systemd takes all processes of its control group: a group of its own.
+    # systemd takes over all processes of its control group, so it gets its own group.
     mkdir -p /tmp/parts/cgroup && mount -t cgroup2 cgroup2 /tmp/parts/cgroup && mkdir -p /tmp/parts/cgroup/system || return
     sh -c 'echo $$ >/tmp/parts/cgroup/system/cgroup.procs && exec unshare --mount --pid --fork --cgroup sh "$1/tmp/start" "$1"' sh "$root" >"$OUT/systemd.out" 2>&1 &
     until_true 30 first_process && until_true 120 is_up
@@ -81,7 +82,7 @@ within() { nsenter --target "$init" --mount --pid --cgroup --root --wd=/ env -i 
 
 is_up() { within systemctl is-system-running 2>/dev/null | grep -q -e running -e degraded; }
 
-# As the guide has it, word for word.
+# The guide's commands, word for word.
 service_runs() {
     typed 'As a service' >"$OUT/$name.typed" && cat "$OUT/$name.typed" && grep -c 'systemctl enable' "$OUT/$name.typed" || return
     within sh -ec "cd /root/uverbs; $(sed -n '1,3p' "$OUT/$name.typed")" || return
@@ -96,7 +97,7 @@ without_rights() {
     grep -q '^CapEff:[[:space:]]*0*$' "$OUT/$name.status" && grep -q '^Seccomp:[[:space:]]*2$' "$OUT/$name.status" && ! grep -q '^Uid:[[:space:]]*0' "$OUT/$name.status"
 }
 
-# Asked for its rules, it says that it has none and goes on; killed, it is started again.
+# When asked for its rules it says that it has none and goes on. When killed it is started again.
 service_comes_back() {
     within systemctl reload uverbs-export && scraped || return
     before=$(within systemctl show --value --property MainPID uverbs-export) && within kill -9 "$before" && until_true 30 scraped_by_another "$before"
@@ -110,7 +111,7 @@ service_security() {
     within systemd-analyze --no-pager security --threshold=20 uverbs-export | tail -n 3
 }
 
-# With the drop-in for flow rules: those of the file are in force, and after a reload others.
+# With the drop-in file for flow rules: the rules of the file are in force, and after a reload the new ones.
 service_has_rules() {
     within mkdir -p /etc/uverbs && rule first && typed 'As a service' >"$OUT/$name.typed" || return
     within sh -ec "cd /root/uverbs; $(sed -n '4,5p' "$OUT/$name.typed")" && until_true 30 scraped && counts first || return

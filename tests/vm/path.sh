@@ -21,7 +21,7 @@ compare_path() { # compare_path TABLE
 }
 
 path_steps() { # path_steps messages|frames [TABLE]: of another name than that
-    # Where the other release finds it too.
+    # Copied to a path that exists in the other release's root too.
     cp "$UVERBS_PATH" /tmp/path
     step library library_is_ours "$UVERBS_PATH"
     step sid enter "$ROOT_sid"

@@ -5,8 +5,8 @@
 # The index of the address that programs are told to use.
 gid=1
 
-# Two roots in memory, with the programs and all that they load, which differ in the library alone. From the host's file system, to which the
-# guest asks its way anew for each file, the same would not cost the same twice.
+# Two roots in memory, with the programs and everything they load. They differ only in the library. If the files came from the host, the
+# guest would look up each path anew, and the cost would vary.
 programs_root() { # programs_root SIDE
     root=/tmp/programs/$1
     libraries=/usr/lib/x86_64-linux-gnu
@@ -36,7 +36,7 @@ value() { # value KEY FILE...: the number that stands after these words
     sed -n "s/.*$1 *: *\([0-9,]*\).*/\1/p" "$2" | tr -d , | grep . || { echo "no \`$1\` in $2" >&2; return 1; }
 }
 
-# Of those that the trace shows to be loaded: libibverbs, its drivers and what they need, and no others.
+# Only of libraries that the trace shows to be loaded: libibverbs, its drivers and what they need.
 bytes_of_libraries() {
     sed -n 's/.*openat(.*"\([^"]*\.so[^"]*\)".*) = [0-9].*/\1/p' "/tmp/programs/$side/tmp/trace" | grep -v '/libc\.so\|/ld\.so' | sort -u |
         while read -r library; do stat -L -c %s "/tmp/programs/$side$library"; done | awk '{ sum += $1 } END { print sum }'
@@ -53,7 +53,7 @@ started() { # started NAME PROGRAM ARGUMENTS...: what a program costs from its s
         echo "$what: instructions in user space: $(value Collected "$log")"
 }
 
-# Of libraries without symbols that nobody looks up: as packages have them.
+# The libraries have been stripped of symbols that nobody looks up, as in packages.
 loaded() { # what the loader does for a program that is linked to libibverbs and does nothing
     log=$OUT/programs-$side.log
     echo "libibverbs: bytes: $(stat -L -c %s "/tmp/programs/$side$libraries/libibverbs.so.1")"
@@ -61,7 +61,7 @@ loaded() { # what the loader does for a program that is linked to libibverbs and
     echo "load: relocations: $(($(value ':[^a-z]*number of relocations' "$log") + $(value 'number of relative relocations' "$log")))"
 }
 
-# A pair, of which both sides are counted.
+# Runs a pair of programs and counts both sides.
 looped() { # looped NAME PROGRAM ARGUMENTS...
     what=$1
     shift
@@ -80,7 +80,7 @@ measure_programs() { # measure_programs SIDE
         started open /usr/bin/path open "$device" && started "ibv_devinfo -v" /usr/bin/ibv_devinfo -v -d "$device" &&
         looped ibv_rc_pingpong ibv_rc_pingpong -d "$device" -g "$gid" -n 200 &&
         looped "ibv_rc_pingpong -e" ibv_rc_pingpong -d "$device" -g "$gid" -n 200 -e || return
-    # With libmlx5's own calls perftest posts in another way, which is not the same loop.
+    # With libmlx5's own calls perftest posts in another way, so its loop is not comparable.
     case $device in mlx5*) return ;; esac
     looped ib_write_lat ib_write_lat -d "$device" -x "$gid" -n 200 -F -p 18515 &&
         looped ib_send_bw ib_send_bw -d "$device" -x "$gid" -n 200 -F -p 18515

@@ -2,12 +2,13 @@
 # The results of pyverbs' test suite with libibverbs and with the drop-in, side by side: for the lanes dropin, dropin-pyverbs, mlx5-pyverbs,
 # mlx5-pyverbs-trixie and mlx5-pyverbs-sid, which source this after dropin-common.sh.
 
-# Which tests pass and which are skipped, without the reasons, which have numbers in them. The steps' names begin with $release, if a lane has several.
+# Which tests pass and which are skipped, without the reasons, since those contain numbers. If a lane has several releases, the steps'
+# names begin with $release.
 results() {
     sed 's/^\([^\t]*\)\t\([^ ]*\).*/\1 \2/' "$OUT/${release:-}pyverbs-$1.out" >"$OUT/results.$1"
 }
 
-# Every test has the result that it has with libibverbs, or passes. Those that pass with ours alone are marked, and listed.
+# Every test must have the result that it has with libibverbs, or pass. Tests that pass only with ours are marked and listed.
 same_results() { # same_results [PATTERN]: of tests that ours skips, since it has not what they are of
     results theirs
     results ours
@@ -23,7 +24,7 @@ same_results() { # same_results [PATTERN]: of tests that ours skips, since it ha
     echo "compared: $(grep -c '^[^ ]* ok$' "$OUT/results") pass with both, $(grep -c ' ok,' "$OUT/results") with ours alone"
 }
 
-# On a card with RoCE, for the lanes of mlx5: $root is that of another release of Debian, or nothing.
+# For the lanes of mlx5, on a card with RoCE: $root is the root of another release of Debian, or empty.
 
 make_card() {
     # Some tests want large pages.
@@ -32,7 +33,7 @@ make_card() {
     if [ -n "$root" ]; then enter "$root"; fi
 }
 
-# Frames to its own address come back to a card, which tests of flows count on.
+# Frames that a card sends to its own address come back; tests of flows rely on this.
 loop_back() {
     control_line && echo loop on >&9 && read -r answer <&9 && [ "$answer" = ok ] && exec 9>&-
 }
@@ -43,7 +44,7 @@ suite() { # suite ours|theirs [PATTERN...]: the tests of pyverbs, a line for eac
     PYVERBS_GID=$(gid_of "$device" 10.0.0.1) "$library" timeout 1500 ${root:+chroot "$root"} /tmp/pyverbs "$device" "$net" "$@"
 }
 
-# With a release's own pyverbs, libibverbs and libmlx5: as steps.
+# The steps with a release's own pyverbs, libibverbs and libmlx5.
 card_of_release() { # card_of_release ROOT PATTERN: of tests that ours skips
     root=$1
     begin make_card

@@ -33,7 +33,7 @@ export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
 export UVERBS_TEST_REMOVE="sh $here/mlx5-card.sh remove $device"
 export UVERBS_TEST_RESTORE="sh $here/mlx5-card.sh find $device"
 
-# Of a receive queue that has stopped alone (docs/internals/kernels.md).
+# A warning about a receive queue that has stopped by itself (docs/internals/kernels.md).
 export KNOWN_WARNING="Buggy Raw Packet QP state"
 
 on_the_card() {

@@ -24,7 +24,7 @@ here=$(dirname "$0")
 # shellcheck source=tests/vm/random/voices.sh
 . "$here/random/voices.sh"
 
-# How a program takes the device away, and has it back; before Linux 7.3 that waits until whoever has it open closes it.
+# How a program takes the device away and brings it back. Before Linux 7.3 the removal waits until everyone who has it open closes it.
 case $(uname -r) in
 6.*) ;;
 *)

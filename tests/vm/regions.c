@@ -1,11 +1,11 @@
 /*
- * Memory by the newer calls of libibverbs' interface, and what else a driver may not have: ibv_reg_mr_ex and buffers (rdma-core
- * 65), dma-bufs, advice, moderation, the speed of a port. Prints what each answers, so that two libraries can be compared.
+ * Memory by the newer calls of libibverbs' interface, and other optional parts of a driver: ibv_reg_mr_ex and buffers (rdma-core
+ * 65), dma-bufs, advice, moderation, the speed of a port. Prints what each returns, so that two libraries can be compared.
  *
  * usage: regions DEVICE
  *
- * The header of Debian 12 does not have all of them, so they are declared and looked up here; what the library does not have
- * is said, and passed over.
+ * The header of Debian 12 does not have all of them, so they are declared and looked up here. If the library lacks one, that is
+ * printed and the call is skipped.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ static void *call(const char *name, const char *version)
 	return found;
 }
 
-/* Keys and handles are the kernel's to choose, so of a region only what the caller gave is printed. */
+/* The kernel chooses keys and handles, so only what the caller gave is printed about a region. */
 static void region(const char *what, struct ibv_mr *mr, const void *start)
 {
 	int error = errno;
@@ -113,7 +113,7 @@ int main(int argc, char **argv)
 	CHECK(other && (pd = ibv_alloc_pd(context)));
 
 	region("dma-buf", ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE), NULL);
-	FILE *file = tmpfile(); /* which is none */
+	FILE *file = tmpfile(); /* this is not a dma-buf */
 	CHECK(file);
 	region("dma-buf", ibv_reg_dmabuf_mr(pd, 0, 4096, 0, fileno(file), IBV_ACCESS_LOCAL_WRITE), NULL);
 

@@ -8,20 +8,20 @@ import re
 import shutil
 import subprocess
 
-# What each has, the same for all lanes.
+# The packages of each root, the same for all lanes.
 PACKAGES = ["ibverbs-utils", "ibverbs-providers", "rdmacm-utils", "perftest", "libfabric-bin", "ucx-utils", "libibverbs-dev"]
 PACKAGES += ["python3-pyverbs", "iproute2", "coreutils"]
-# What an installed system has beside apt.
+# The packages of an installed system, beside apt.
 INSTALLED = ["ibverbs-utils", "ibverbs-providers"]
-# And one in which services run that look at counters.
+# The packages of a system in which services run that read counters.
 MONITORS = ["prometheus", "systemd", "systemd-sysv"]
 # Directories that are links to those below usr.
 MERGED = ["bin", "lib", "lib64", "sbin"]
-# Where the guest mounts its own.
+# Where the guest mounts its own file systems.
 MOUNTS = ["dev", "proc", "sys", "tmp"]
 
 
-# How apt installs them.
+# How apt installs packages.
 INSTALL = ["install", "--yes", "--no-install-recommends"]
 
 
@@ -55,7 +55,7 @@ def cached(runner, suite, name, groups, make, arch="amd64"):
     if found := apt.update(home.glob(f"{name}-*[0-9a-f]")):
         return found
     groups, names = groups(apt), set()
-    # Asking apt for each group takes a minute where there are many.
+    # Asking apt for each group takes a minute where there are many, so the answer is cached.
     lists = b"".join(path.read_bytes() for path in sorted(apt.home.glob("lists/*InRelease")))
     state, known = hashlib.sha256(lists + repr(groups).encode()).hexdigest(), home / f"{name}.state"
     if known.exists() and (said := known.read_text().split())[0] == state and (home / said[1]).exists():
@@ -87,7 +87,7 @@ def install(runner, apt, suite, groups, _names, root):
     """Install a system with apt and these packages."""
     part = root.with_name(root.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
-    # What apt is told on this machine about getting packages, as of a proxy.
+    # apt's settings on this machine for getting packages, such as a proxy.
     shown = runner.run("apt-config", "dump", "Acquire").splitlines()
     options = [f"--aptopt={line}" for line in shown if "::" in line.split(" ")[0]]
     packages = f"--include={','.join(name for packages in groups for name in packages)}"
@@ -106,6 +106,6 @@ def unpack(runner, archives, root):
         (part / link).symlink_to(f"usr/{link}")
     for archive in archives:
         runner.run("sh", "-c", 'dpkg-deb --fsys-tarfile "$0" | tar -x --keep-directory-symlink -C "$1"', archive, part)
-    # Programs look up their own host.
+    # Programs look up the name of their own host.
     (part / "etc/hosts").write_text("127.0.0.1 localhost\n")
     part.rename(root)

@@ -27,7 +27,7 @@ device_node() {
     ls -l "$node" && test -c "$node"
 }
 
-# The pings: 100 messages each way, ours on one side and Debian's pingpong program on the other, or ours on both.
+# The pings: 100 messages each way, with ours on one side and Debian's pingpong program on the other, or with ours on both.
 
 address=192.0.2.1
 tcp_port=18515
@@ -87,7 +87,7 @@ ping_interrupted() { # a server that is ended before anybody came has no result,
     test "$code" -eq 1 && grep -q '^uverbs: ended before the two sides had connected$' "$OUT/$name.server"
 }
 
-# Half of what discovery has may be missing: in a container, or in a sandbox. The program must work all the same.
+# Half of what discovery uses may be missing in a container or a sandbox. The program must work all the same.
 
 works() { # works DEVICE DRIVER COMMAND...: with COMMAND in front the device is listed, described and, if it is rxe, used
     of=$1 driver=$2
@@ -102,7 +102,7 @@ works() { # works DEVICE DRIVER COMMAND...: with COMMAND in front the device is 
 
 without_sysfs() {
     works "$device" rxe unshare --mount sh -c 'mount -t tmpfs none /sys && exec "$@"' sh || return
-    # All but what the kernel tells by netlink alone is the same.
+    # Everything is the same, except for what the kernel tells by netlink alone.
     unshare --mount sh -c 'mount -t tmpfs none /sys && exec "$@"' sh "$UVERBS_BIN" info "$device" | diff "$OUT/info.out" -
 }
 
@@ -110,7 +110,7 @@ without_netlink() {
     for errno in EPERM EAFNOSUPPORT EPROTONOSUPPORT; do
         works "$device" rxe "$here/without-netlink" "$errno" || return
     done
-    # Where sysfs does not tell the driver either, the device itself is asked.
+    # Where sysfs does not name the driver either, the device itself is asked.
     verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
     tree=/tmp/tree/class/infiniband_verbs/$(basename "${verbs%/ibdev}")
     mkdir -p "$tree" "/tmp/tree/class/infiniband/$device/ports/1" && cp "$verbs" "${verbs%/ibdev}/abi_version" "$tree" || return
@@ -136,7 +136,7 @@ for number, line in enumerate(sys.stdin):
 assert sent["per_second"] > 0, sent' <"$OUT/$name.json"
 }
 
-# A device that is deleted while it is watched has gone, and that is said.
+# A device that is deleted while it is watched is reported as gone.
 stat_vanishes() {
     ip link add dummy1 type dummy && ip link set dummy1 up && rdma link add rxe1 type rxe netdev dummy1 || return
     "$UVERBS_BIN" stat rxe1 --watch 100ms >"$OUT/$name.pages" 2>"$OUT/$name.said" &
@@ -149,15 +149,15 @@ stat_vanishes() {
     test "$status" -eq 0 && test "$code" -eq 1 && grep -q '^uverbs: rxe1: statistics.read: device gone (ENODEV)' "$OUT/$name.said"
 }
 
-# What rxe does not do is said, though the kernel would say yes.
+# What rxe does not do is reported as such, though the kernel would accept it.
 stat_unbound() {
     "$UVERBS_BIN" stat --qp "$device" && grep -q 'port 1, queue pairs: not counted one by one' "$OUT/$name.out"
 }
 
 begin make_device
 
-# On 7.x nothing has loaded ib_uverbs yet: asking for the device over netlink does. So this comes first, and only then
-# is there a node.
+# On 7.x nothing has loaded ib_uverbs yet; asking for the device over netlink loads it, and only then is there a device node. So this
+# comes first.
 step devices list_devices
 step node device_node
 describe_device

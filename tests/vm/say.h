@@ -1,4 +1,7 @@
-/* What a step came to, as text, and the control line of a virtual card. For programs that play steps: alike/theirs.c and random/voice.c. */
+/*
+ * The result of a step as text, and the control line of a virtual card. For programs that run steps: alike/theirs.c and
+ * random/voice.c.
+ */
 #pragma once
 #include <errno.h>
 #include <stdarg.h>
@@ -20,7 +23,7 @@ static void say(const char *format, ...)
 	va_end(list);
 }
 
-/* Whether the control line is there. */
+/* Whether there is a control line. */
 static int has_control(const char *path)
 {
 	control = fopen(path, "w"), answers = control ? fopen(path, "r") : NULL;
@@ -29,7 +32,7 @@ static int has_control(const char *path)
 	return answers != NULL;
 }
 
-/* A request, and lines up to `ok`, which are printed behind the prefix if there is one. */
+/* Sends a request, and reads lines up to `ok`. If there is a prefix they are printed after it. */
 static void ask(const char *request, const char *prefix)
 {
 	static char *line;

@@ -1,6 +1,6 @@
 /*
- * What the software iWARP device answers where no connection is needed: objects of all sizes and kinds, and posting to queue pairs that nobody
- * has connected.
+ * What the software iWARP device returns where no connection is needed: objects of all sizes and kinds, and posting to queue pairs
+ * that nobody has connected.
  *
  * usage: siw-answers DEVICE
  */
@@ -25,7 +25,7 @@ static void made(const char *name, const void *object)
 
 static void number(const char *name, int answer)
 {
-	/* Some functions return the errno, some -1 and set it. */
+	/* Some functions return the errno, some return -1 and set errno. */
 	if (answer < 0)
 		printf("%s: %d, errno %s\n", name, answer, errno ? strerrorname_np(errno) : "0");
 	else
@@ -91,7 +91,7 @@ static void qps(void)
 	}
 }
 
-/* The interface of ibv_wr_start, which libsiw has not. */
+/* The interface of ibv_wr_start, which libsiw does not have. */
 static void extended(void)
 {
 	struct ibv_qp_init_attr_ex attr = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = { 3, 3, 1, 1, 0 },
@@ -177,7 +177,7 @@ static void states(void)
 	number("destroy qp", ibv_destroy_qp(qp));
 }
 
-/* To a queue pair that nobody has connected. */
+/* Posts to a queue pair that nobody has connected. */
 static void posts(void)
 {
 	struct ibv_qp *qp = qp_of(IBV_QPT_RC, 4, 4, 2, 16);
@@ -210,7 +210,7 @@ static void posts(void)
 	for (int opcode = IBV_WR_RDMA_WRITE; opcode <= IBV_WR_TSO; opcode++) {
 		char name[32];
 
-		/* Those with which a queue pair begins are asked before. */
+		/* These operations are tried elsewhere. */
 		if (opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_SEND || opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_SEND_WITH_INV)
 			continue;
 		snprintf(name, sizeof(name), "post opcode %d", opcode);

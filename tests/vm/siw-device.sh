@@ -4,12 +4,12 @@
 # shellcheck disable=SC2034  # who sources it reads the variables
 
 device=siw0
-# Over which its queue pairs are connected.
+# Queue pairs are connected over this address.
 UVERBS_TEST_ADDRESS=192.0.2.1
 export UVERBS_TEST_ADDRESS
 
 make_siw() {
-    # rdma_ucm brings ib_core and iw_cm, which connect iWARP's queue pairs. Later kernels have checksums built in.
+    # rdma_ucm loads ib_core and iw_cm, which connect iWARP's queue pairs. Later kernels have the checksums built in.
     modprobe rdma_ucm && { modprobe libcrc32c 2>/dev/null || true; } && insmod "$SIW_MODULE" &&
         modprobe dummy numdummies=0 &&
         ip link add dummy0 address 52:54:00:12:34:56 type dummy &&

@@ -24,8 +24,8 @@ measure() { "$1" "$SIW_PATH" "$address"; } # measure SIDE
 
 in_rust() { LD_PRELOAD=$UVERBS_COUNTED "$UVERBS_BESIDE" managed "$device"; }
 
-# Each operation, through C and through Rust, in a table beside libsiw. Ours takes no more instructions, makes no more system calls, and allocates nothing. In Rust it
-# receives, and all others, may take this many times as many, until they are shorter there.
+# Each operation, through C and through Rust, in a table beside libsiw. The drop-in takes no more instructions, makes no more system
+# calls, and allocates nothing. Rust's receives, and its other operations, may take this many times as many, until they are shorter.
 RECEIVES_UNTIL_THEN=1.75 OTHERS_UNTIL_THEN=1.10
 compare_sides() {
     awk -F': ' '

@@ -22,7 +22,7 @@ list_siw() {
     "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
 }
 
-# A program whose queue pairs nobody connects is told who would.
+# When nobody connects the program's queue pairs, it says who would have to.
 ping_refused() {
     code=0
     timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 1 || code=$?

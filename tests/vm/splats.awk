@@ -1,4 +1,5 @@
-# Prints what the kernel says of a fault, but for what splats.known has; of that, how often: "known: TEXT: N times". guest.sh calls it.
+# Prints the kernel's reports of faults, except those in splats.known. For those it prints how often: "known: TEXT: N times". guest.sh
+# calls it.
 #
 # usage: awk -f splats.awk -v what=log|leaks -v splats=TEXT|TEXT... -v release="$(uname -r)" splats.known -
 
@@ -6,7 +7,7 @@ BEGIN {
     count = split(splats, splat, "|")
 }
 
-# The rows that are meant for this kernel.
+# Keep the rows that are meant for this kernel.
 FILENAME != "-" {
     if ($0 !~ /^(#|$)/ && split($0, field, " [|] ") == 3) {
         if (field[1] == "*" || index(release, field[1]) == 1) known[++rows] = field[2]
@@ -27,14 +28,14 @@ function end_of_leak(row) {
     leak = ""
 }
 
-# All lines of an object that is lost are one: any function of its trace may be the known one.
+# All lines of one leaked object belong together: any function of its trace may be the known one.
 what == "leaks" {
     if (index($0, splats)) end_of_leak()
     leak = leak == "" ? $0 : leak "\n" $0
     next
 }
 
-# A report of many lines has a first one that says what it is, and a trace that belongs to it.
+# A long report has a first line that says what it is, and a trace that belongs to it.
 index($0, "==========") || index($0, "---[ end trace") { of_known = 0 }
 {
     for (i = 1; i <= count && !index($0, splat[i]); i++);

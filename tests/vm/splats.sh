@@ -10,7 +10,7 @@ here=$(dirname "$0")
 . "$here/guest.sh"
 
 make_modules_ready() {
-    # A task that hangs is told after so many seconds.
+    # A task that hangs is reported after this many seconds.
     echo 5 >/proc/sys/kernel/hung_task_timeout_secs
     modprobe lkdtm && [ -w /sys/kernel/debug/provoke-crash/DIRECT ]
 }
@@ -46,7 +46,7 @@ leak() { # the module keeps no pointer to what it allocates at its start
 
 begin make_modules_ready
 
-# What looks at locks ends with the first report.
+# The lock checker stops at its first report.
 step locks locks_are_watched
 step clean kernel_log_is_clean
 step lock noticed 'lock held when returning to user space|Invalid wait context' fault SPINLOCKUP
@@ -57,7 +57,7 @@ step address noticed 'BUG: KASAN: ' fault READ_AFTER_FREE
 step overrun noticed 'BUG: KASAN: ' fault SLAB_LINEAR_OVERFLOW
 step list noticed list_debug.c fault CORRUPT_LIST_ADD
 step leak leak
-# After an oops it does not look for these.
+# After an oops the kernel does not look for hung tasks any more.
 step hang noticed 'INFO: task ' hang
 step bug noticed 'kernel BUG at' fault BUG
 finish

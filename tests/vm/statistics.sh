@@ -2,10 +2,10 @@
 # Counters and objects of the device of a lane, as `uverbs stat` tells them, beside sysfs and `rdma`. Sourced behind guest.sh.
 # shellcheck disable=SC2154,SC2317  # who sources this has $device, $here and $name; `step` calls the functions by name
 
-# The device's counters are those of sysfs and of rdma.
+# The device's counters must equal those of sysfs and of rdma.
 stat_agrees() { "$PYTHON" "$here/compare-statistics" "$UVERBS_BIN" "$device" counters; }
 
-# The same of what is alive, while a program waits for a client: stat_objects COMMAND...
+# The same for the live objects, while a program waits for a client: stat_objects COMMAND...
 stat_objects() {
     "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
@@ -18,12 +18,12 @@ stat_objects() {
 
 has_context() { rdma resource show ctx | grep -q "pid $1 "; }
 
-# The program has made what it makes.
+# The program has made all its objects.
 rests() {
     resources >"$OUT/$name.first" && sleep 1 && resources >"$OUT/$name.second" && cmp -s "$OUT/$name.first" "$OUT/$name.second"
 }
 
-# A person's page, of all devices and of this one; and as somebody without any right, who is told the same.
+# The page for people, of all devices and of this one; and run as a user without any rights, who must see the same.
 stat_pages() {
     "$UVERBS_BIN" stat && "$UVERBS_BIN" stat --all "$device/1" && "$UVERBS_BIN" stat --hw --qp --resources "$device" || return
     setpriv --reuid=65534 --regid=65534 --clear-groups --bounding-set=-all "$UVERBS_BIN" stat --all "$device/1" >"$OUT/$name.nobody" &&

@@ -27,7 +27,7 @@ def khz():
     counter = ctypes.CFUNCTYPE(ctypes.c_uint64)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
 
     def both():
-        # The closest pair of looks: whoever is interrupted between them is not believed.
+        # Uses the closest pair of readings: a reading that was interrupted in the middle is not trusted.
         looks = []
         for _ in range(20):
             before = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)

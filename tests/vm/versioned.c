@@ -1,6 +1,6 @@
 /*
- * A library that is loaded by name while the program runs, and functions that are taken from it by name and version, as NCCL does: which there are, that they
- * work however it is loaded, and what may be in use when it is closed.
+ * A library that is loaded by name while the program runs, and functions that are taken from it by name and version, as NCCL does.
+ * Tests which functions are there, that they work however the library is loaded, and what may be in use when it is closed.
  *
  * usage: versioned DEVICE, not linked to libibverbs
  */
@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-/* Those without which NCCL does not use the library, in that version. */
+/* The names and version without which NCCL does not use the library. */
 #define REQUIRED(each) \
 	each(get_device_list) each(free_device_list) each(get_device_name) each(open_device) each(close_device) \
 	each(get_async_event) each(ack_async_event) each(query_device) each(query_gid) each(query_qp) each(alloc_pd) \
@@ -16,7 +16,7 @@
 	each(fork_init) each(event_type_str)
 #define POINTER(name) __typeof__(ibv_##name) *name;
 
-/* The header has macros of these names. */
+/* The header has macros with these names. */
 #undef ibv_query_port
 #undef ibv_reg_mr
 
@@ -57,7 +57,7 @@ static void take_all(void *handle)
 	take(handle, &ibv.reg_dmabuf_mr, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
 }
 
-/* Which names are there in which version, and that a name without one is the newest. */
+/* Which names are there in which version, and that a name without a version is the newest. */
 static void names(const char *name)
 {
 	static const struct { const char *name, *version; } asked_for[] = {
@@ -67,7 +67,7 @@ static void names(const char *name)
 		{ "ibv_query_ece", "IBVERBS_1.10" }, { "ibv_set_ece", "IBVERBS_1.10" },
 		{ "ibv_create_comp_channel", "IBVERBS_1.0" }, { "ibv_wc_status_str", "IBVERBS_1.1" },
 		{ "_ibv_query_gid_ex", "IBVERBS_1.11" }, { "ibv_query_qp_data_in_order", "IBVERBS_1.14" },
-		/* Other versions, and names that there never were here. */
+		/* Other versions, and names that were never in this library. */
 		{ "ibv_reg_mr_iova2", "IBVERBS_1.1" }, { "ibv_reg_dmabuf_mr", "IBVERBS_1.1" }, { "ibv_query_ece", "IBVERBS_1.1" },
 		{ "ibv_open_device", "IBVERBS_1.8" }, { "ibv_create_comp_channel", "IBVERBS_1.1" }, { "ibv_open_device", "IBVERBS_9.9" },
 		{ "ibv_exp_query_device", "IBVERBS_1.1" }, { "ibv_create_qp_ex", "IBVERBS_1.1" }, { "ibv_post_send", "IBVERBS_1.1" },
@@ -150,7 +150,7 @@ static void ask(struct things *things)
 	MUST(other = ibv.reg_mr_iova2(things->pd, things->memory, BYTES, (uintptr_t)things->memory, IBV_ACCESS_RELAXED_ORDERING));
 	printf("reg_mr_iova2: %zu bytes\n", other->length);
 	NUMBER("dereg_mr", ibv.dereg_mr(other));
-	/* How NCCL asks whether there are dma-bufs. */
+	/* How NCCL asks whether dma-bufs are supported. */
 	OBJECT("reg_dmabuf_mr", ibv.reg_dmabuf_mr(things->pd, 0, 0, 0, -1, 0));
 	NUMBER("modify_qp", set_up(things->qp));
 	NUMBER("query_qp", ibv.query_qp(things->qp, &attr, IBV_QP_STATE, &init));
@@ -187,7 +187,7 @@ static void ways(void)
 		{ "with its own names", RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND },
 	};
 
-	/* NCCL tries the name of the link first, which is there where programs are built. */
+	/* NCCL first tries the name of the link, which exists where programs are built. */
 	for (int of_link = 0; of_link < 2; of_link++)
 		for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++) {
 			loaded_name = of_link ? "libibverbs.so" : "libibverbs.so.1";
@@ -196,7 +196,7 @@ static void ways(void)
 		}
 }
 
-/* The same library, whichever of its names it is asked for by. */
+/* It is the same library under both of its names. */
 static void two_names(const char *name)
 {
 	void *one = load("libibverbs.so.1", RTLD_NOW), *other = load("libibverbs.so", RTLD_NOW);
@@ -204,7 +204,7 @@ static void two_names(const char *name)
 	printf("%s: %d\n", name, dlsym(one, "ibv_open_device") == dlsym(other, "ibv_open_device"));
 }
 
-/* libmlx5 is loaded for its own names, and asked whether a device is its own. */
+/* libmlx5 is loaded for its own names, and asked whether a device is one of its own. */
 static void direct(const char *name)
 {
 	static struct things things;
@@ -258,11 +258,11 @@ static void what_is_left(const char *name)
 		destroy(&things);
 		MUST(!dlclose(handle));
 	}
-	/* The heap may be cut in other pieces. */
+	/* The heap may be divided differently. */
 	printf("%s: %s\n", name, mappings() < before + 25 ? "nothing" : "mappings");
 }
 
-/* A device that was open when the library was closed, as libibverbs stays as long as a driver's library is there. */
+/* A device that was open when the library was closed. libibverbs stays loaded as long as a driver's library is. */
 static void over_a_close(const char *name)
 {
 	static struct things things;
@@ -311,7 +311,7 @@ static void a_thread_that_ends_later(const char *name)
 	fflush(stdout);
 	child = fork();
 	MUST(child >= 0);
-	/* With all that is called at the end of a process. */
+	/* Runs everything that is called at the end of a process. */
 	if (child == 0)
 		exit(0);
 	MUST(waitpid(child, &status, 0) == child);
@@ -326,7 +326,7 @@ static void *loader(void *of)
 
 	pthread_barrier_wait(&barrier);
 	handle = load("libibverbs.so.1", RTLD_NOW);
-	/* They take the same addresses. */
+	/* Every loader gets functions at the same addresses. */
 	take_all(handle);
 	for (int i = 0; i < 5; i++) {
 		make(of);
@@ -352,7 +352,7 @@ static void two_at_once(const char *name)
 int main(int count, char **arguments)
 {
 	begin(count, arguments);
-	/* Nothing of it is there yet. */
+	/* The library is not loaded yet. */
 	printf("before: %s\n", dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD) ? "there" : "absent");
 	apart("names", names);
 	ways();

@@ -116,10 +116,12 @@ pub(crate) extern "C" fn destroy_comp_channel(channel: Option<Box<Channel>>) -> 
 
 pub(crate) extern "C" fn get_cq_event(
     channel: Option<&Channel>,
-    cq: &mut u64,
-    cq_context: &mut Pointer,
+    cq: Option<&mut u64>,
+    cq_context: Option<&mut Pointer>,
 ) -> c_int {
-    let Some(channel) = channel else { return failed(EINVAL) };
+    let (Some(channel), Some(cq), Some(cq_context)) = (channel, cq, cq_context) else {
+        return failed(EINVAL);
+    };
     // The cookie of an event is an address in the process that made the queue.
     if !channel.origin.is_here() {
         return failed(Code::new(libc::EIO));

@@ -1,4 +1,4 @@
-//! Standard output: lines for people, one JSON document a line for programs.
+//! Standard output: lines for people, or one JSON document per line for programs.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 pub(crate) struct Output {
     stdout: io::Stdout,
     terminal: bool,
-    /// A progress line stands there without its end.
+    /// There is a progress line without its end.
     open: bool,
 }
 
@@ -24,7 +24,7 @@ impl Output {
         Self { stdout, terminal, open: false }
     }
 
-    /// Whether somebody looks at it.
+    /// Whether the output is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
@@ -39,7 +39,7 @@ impl Output {
         self.written(|out| writeln!(out, "{text}"))
     }
 
-    /// Writes a line; on a terminal it takes the place of the one before.
+    /// Writes a line; on a terminal it replaces the previous one.
     pub(crate) fn progress(&mut self, text: impl fmt::Display) -> Outcome {
         if !self.terminal {
             return self.line(text);
@@ -53,12 +53,12 @@ impl Output {
         if std::mem::take(&mut self.open) { self.line("") } else { Ok(()) }
     }
 
-    /// Writes a page; on a terminal the next one takes its place, and elsewhere there is an empty line between them.
+    /// Writes a page. On a terminal the next page replaces it; elsewhere an empty line separates them.
     pub(crate) fn page(&mut self, text: impl fmt::Display, again: bool) -> Outcome {
         match (again, self.terminal) {
             (false, _) => self.text(text),
             (true, false) => self.text(format_args!("\n{text}")),
-            // The cursor goes to the first place, and all behind it is erased (ECMA-48, CUP and ED).
+            // Moves the cursor to the first place and erases everything after it (ECMA-48, CUP and ED).
             (true, true) => self.text(format_args!("\x1b[H\x1b[J{text}")),
         }
     }

@@ -1,4 +1,4 @@
-//! Times that were measured.
+//! Measured times.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// Longest time that is told apart, in ns.
+/// Longest time that is distinguished, in ns.
 const LONGEST: u64 = 60_000_000_000;
 
 /// An empty histogram of times in ns, to three significant digits.

@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// What a signal's default action would end with: 128 and the number of SIGINT.
+/// The exit status after a signal's default action: 128 plus the number of SIGINT.
 const INTERRUPTED: i32 = 130;
 
 /// A flag that SIGINT and SIGTERM set. The second signal ends the program at once.

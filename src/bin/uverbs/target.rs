@@ -1,4 +1,4 @@
-//! The device that a subcommand is about.
+//! The device that a subcommand works on.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -9,7 +9,7 @@ use uverbs::{Context, Device, Devices, ErrorKind, OpenOptions, SoftDevice};
 use crate::Outcome;
 use crate::failure::Failure;
 
-/// A device by its name, and whether its commands are traced.
+/// A device by name, and whether its commands are traced.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) device: Device,
@@ -50,7 +50,7 @@ impl Target {
         Ok(Self { device, soft: None, trace })
     }
 
-    /// Why it cannot have other rules than its driver has.
+    /// Why it cannot have rules other than those of its driver.
     pub(crate) fn only_soft_is_wide(&self) -> Failure {
         let name = self.device.name();
         Failure::Unsupported(format!("{name} has the rules of its driver: only a soft device can have more"))
@@ -70,7 +70,7 @@ impl Target {
         self.open_with(OpenOptions::new())
     }
 
-    /// Opens the device for more.
+    /// Opens the device with options.
     pub(crate) fn open_with(&self, options: OpenOptions) -> Outcome<Context> {
         let opened = match self.trace {
             true => options.open_with(&self.device, Trace::new(std::io::stderr())),
@@ -94,7 +94,7 @@ impl Target {
         Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")))
     }
 
-    /// Who may open the device file.
+    /// The permissions of the device file.
     fn mode(&self) -> Option<String> {
         let path = self.device.node()?;
         let file = std::fs::metadata(path).ok()?;

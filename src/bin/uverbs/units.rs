@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Longer intervals serve nobody, and shorter ones than this cannot overflow a clock.
+/// Longer intervals are of no use, and with this limit no clock can overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Splits `1.5ms` into the number and the unit.

@@ -1,5 +1,5 @@
-//! Under loom every interleaving and every outcome that the memory model allows:
-//! `RUSTFLAGS="--cfg uverbs_loom" cargo test --lib latch`. Else threads run, also under Miri.
+//! Under loom every interleaving and every outcome that the memory model allows: `RUSTFLAGS="--cfg uverbs_loom" cargo test --lib latch`.
+//! Otherwise real threads run, also under Miri.
 
 #[cfg(uverbs_loom)]
 use loom::{sync::Arc, thread};
@@ -18,7 +18,7 @@ const LAST: u64 = 100_000;
 #[cfg(uverbs_loom)]
 fn everywhere(body: fn()) {
     let mut model = loom::model::Builder::new();
-    // All interleavings with so many switches where a thread need not wait.
+    // All interleavings with at most this many switches where a thread does not have to wait.
     model.preemption_bound = Some(3);
     model.check(body);
 }
@@ -28,7 +28,7 @@ fn everywhere(body: fn()) {
     body();
 }
 
-/// What is published as the `n`th.
+/// The `n`th published value.
 fn nth(n: u64) -> (Entry, [u64; 2]) {
     (Entry { ticks: n, ns: 10 * n }, [100 * n, 1000 * n])
 }
@@ -37,7 +37,7 @@ fn latch() -> Arc<Latch> {
     Arc::new(Latch::new(2, nth(0).0))
 }
 
-/// One look, which must be of one publication and none older than the last one seen.
+/// Reads once. The value must be from a single publication, and not older than the last one seen.
 fn look(latch: &Latch, last: &mut u64) {
     if let Some((epoch, entry, values)) = latch.try_read(|all| all.array()) {
         assert_eq!((entry, values), nth(epoch), "torn");
@@ -55,7 +55,7 @@ fn a_reader_sees_whole_publications_and_never_an_older_one() {
             thread::spawn(move || {
                 let mut last = 0;
                 let mut looks = 0;
-                // Under loom all orders are tried, so two looks will do; else until the writer is done.
+                // Loom tries all orders, so two reads are enough; otherwise read until the writer is done.
                 while if cfg!(uverbs_loom) { looks < 2 } else { last < LAST } {
                     look(&latch, &mut last);
                     looks += 1;

@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened, and to what.
+//! Asynchronous events: what happened, and to which object.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Which driver a device has, found out by asking the device itself.
+//! Finds out which driver a device has, by asking the device itself.
 //!
-//! Each command names the driver, and the kernel looks at that before anything else: EINVAL if it is another
-//! (ib_uverbs_cmd_verbs, uverbs_ioctl.c, Linux 6.1 to 7.3), EPROTONOSUPPORT if it is this one and there is no such
-//! method. So a command that no kernel knows does nothing, and tells.
+//! Each command names the driver, and the kernel checks that before anything else. It returns EINVAL for another driver
+//! (ib_uverbs_cmd_verbs, uverbs_ioctl.c, Linux 6.1 to 7.3), and EPROTONOSUPPORT for the right one if there is no such method. So a
+//! command that no kernel knows does nothing, but its errno shows the driver.
 
 use nix::errno::Errno;
 
@@ -10,12 +10,12 @@ use crate::device::driver_ids;
 use crate::kernel::command::Command;
 use crate::kernel::transport::Transport;
 
-/// An object that is in no kernel's table: numbers of the core end at 23 (uapi_key_obj, uverbs_ioctl.h).
+/// An object that no kernel has: the core's numbers end at 23 (uapi_key_obj, uverbs_ioctl.h).
 const NO_OBJECT: u16 = 0xfff;
-/// Numbers that are tried beyond the known ones.
+/// How many numbers are tried beyond the known ones.
 const LATER: u32 = 64;
 
-/// The driver behind `transport`, if the kernel tells.
+/// The driver behind `transport`, if the kernel's answers show it.
 pub(super) fn driver(transport: &dyn Transport) -> Option<u32> {
     asked(|driver| {
         let mut command = Command::new("device.identify", NO_OBJECT, 0);

@@ -54,7 +54,7 @@ impl OpenOptions {
     /// # Errors
     /// As [`Device::open`]; [`ErrorKind::Unsupported`] if DEVX was requested and the driver or the device does not support it.
     pub fn open(self, device: &Device) -> Result<Context> {
-        // A soft device is the memory of its process.
+        // A soft device is in the memory of its own process.
         let inheritable = matches!(device.node, Node::File(_));
         self.establish(device, |transport| transport, inheritable)
     }
@@ -97,7 +97,7 @@ impl OpenOptions {
         let is_unknown = device.driver_id == driver_id::UNKNOWN && device.node().is_some();
         Context::establish(device, wrap(transport), self.devx, inheritable).map_err(|error| {
             if self.devx && matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
-                // EINVAL is all that the kernel says, and without DEVX the same request is good.
+                // The kernel reports only EINVAL, and without DEVX the same request succeeds.
                 let hint = "this device, or this function of it, has no DEVX (its log_max_uctx is zero)";
                 return Error::refused(error.op(), Errno::EOPNOTSUPP, hint);
             }

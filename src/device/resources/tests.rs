@@ -1,4 +1,4 @@
-//! Lists out of what Linux has answered, and out of answers that go wrong.
+//! Lists made of Linux's answers, and of answers that are wrong.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ fn resources(answers: impl FnMut(&Asked) -> Answer + Send + Sync + 'static) -> R
     Resources::with(with_device(answers), INDEX)
 }
 
-/// Those of a kernel, as it answered.
+/// The lists of a kernel, from its recorded answers.
 fn of_kernel(kernel: &'static str) -> Resources {
     resources(move |asked| {
         assert_eq!(asked.is_list, asked.command != op::RES_GET);
@@ -42,7 +42,7 @@ fn summaries_are_those_of_linux() {
         let shown: Vec<_> = counts.iter().map(|count| (count.kind.as_str(), count.number)).collect();
         let wanted = [("pd", 3), ("cq", 3), ("qp", 5), ("cm_id", 0), ("mr", 2), ("ctx", 2), ("srq", 1)];
         assert_eq!(shown[..7], wanted, "{kernel}");
-        // A later kernel counts more kinds, and tells how many there may be.
+        // A later kernel counts more kinds, and reports how many there may be.
         assert_eq!(shown.get(7), (kernel == "7.x").then_some(&("comp_cntr", 0)));
         assert_eq!(counts[0].limit, (kernel == "7.x").then_some(1 << 20));
         assert_eq!(counts[3].limit, None);
@@ -73,7 +73,7 @@ fn lists_are_those_of_linux() {
 
         let [first, _] = &resources.memory_regions().expect("a list")[..] else { panic!("two") };
         assert_eq!((first.number, first.length, first.protection_domain), (2, 4096, Some(3)));
-        // Linux 6.1 tells 0 of rxe's remote keys.
+        // Linux 6.1 reports 0 for rxe's remote keys.
         assert!(first.local_key.is_some() && (first.remote_key == Some(0)) == (kernel == "6.1"));
 
         let domains = resources.protection_domains().expect("a list");
@@ -138,7 +138,7 @@ fn lists_come_in_several_messages() {
 
 #[test]
 fn refusals_are_told_apart() {
-    // A device that has gone: EINVAL, behind the list.
+    // A device that has disappeared: EINVAL, after the list.
     let mut gone = Resources::with(
         answered(|asked| match asked.is_list {
             true => Answer::Ended(Errno::EINVAL),

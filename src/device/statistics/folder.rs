@@ -12,11 +12,11 @@ use nix::sys::stat::Mode;
 use super::meaning::place;
 use crate::kernel::error::{Error, Result};
 
-/// A setting that stands among the counters: for how long a value that was read is kept, in milliseconds.
+/// A setting that is among the counters: how long a value that was read is cached, in milliseconds.
 const SETTING: &[u8] = b"lifespan";
 
-/// A folder of counters. Its files are found by the folder's descriptor: so they are those of this device, also when it gets another name,
-/// and not those of another device that gets this one's.
+/// A folder of counters. Its files are opened relative to the folder's descriptor. So they stay this device's files when it is renamed,
+/// even if another device takes its name.
 #[derive(Debug)]
 pub(super) struct Folder {
     directory: File,
@@ -24,7 +24,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// The folder at `path`; none where there is none, or nothing in it.
+    /// The folder at `path`; none if there is no folder or it is empty.
     pub(super) fn open(op: &'static str, path: &Path) -> Result<Option<Self>> {
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
@@ -50,7 +50,7 @@ impl Folder {
         self.names.iter().any(|known| known.as_bytes() == name.as_bytes())
     }
 
-    /// Reads each file, and hands name and value to `take`.
+    /// Reads each file, and passes name and value to `take`.
     pub(super) fn read(&self, op: &'static str, mut take: impl FnMut(&[u8], Result<u64>)) {
         for name in &self.names {
             take(name.as_bytes(), self.value(op, name));
@@ -67,7 +67,7 @@ impl Folder {
     }
 }
 
-/// A decimal number and a newline. Older kernels have words in its place: `N/A (no PMA)`.
+/// A decimal number and a newline. Older kernels may have text instead: `N/A (no PMA)`.
 fn number(text: &[u8]) -> Option<u64> {
     let digits = text.trim_ascii_end();
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);

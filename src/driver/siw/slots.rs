@@ -1,4 +1,4 @@
-//! The slots of siw's queues, in memory that the kernel reads and writes too.
+//! The slots of siw's queues, in memory that the kernel also reads and writes.
 
 use std::mem::offset_of;
 
@@ -6,11 +6,11 @@ use uverbs_abi::siw::{Cqe, Rqe, Sqe};
 
 use crate::driver::ring::flagged::{FLAG, Flagged, IS_SET};
 
-/// What a send and a receive begin with. Behind it are pieces of memory.
+/// The beginning of a send and of a receive. The pieces of memory follow it.
 pub(super) type SendHead = [u64; 3];
 pub(super) type ReceiveHead = [u64; 2];
 
-/// How large they are.
+/// The sizes of the slots.
 pub(super) const SEND: usize = size_of::<Sqe>();
 pub(super) const RECEIVE: usize = size_of::<Rqe>();
 
@@ -28,13 +28,13 @@ const _: () = {
     assert!(offset_of!(Sqe, id) == 0 && offset_of!(Rqe, id) == 0);
 };
 
-/// Whether the kernel has none of them.
+/// Whether the kernel has none of these slots.
 pub(super) fn are_free<W, const SIZE: usize>(slots: &Flagged<W, SIZE>) -> bool {
     (0..slots.count()).all(|number| slots.load(number) & IS_SET == 0)
 }
 
-/// Takes the slots from the kernel that it has, from that of the request before `end` that is the oldest on: the numbers of their requests,
-/// and what stood in the words with their flags.
+/// Takes slots back from the kernel, beginning with that of the oldest request before `end`. Returns the numbers of their requests, and
+/// what was in the words with their flags.
 pub(super) fn take_back<const WORDS: usize, const SIZE: usize>(
     slots: &mut Flagged<[u64; WORDS], SIZE>,
     end: u32,
@@ -50,7 +50,7 @@ pub(super) fn take_back<const WORDS: usize, const SIZE: usize>(
     }
 }
 
-/// The word with flags, number of pieces and operation.
+/// The word with the flags, the number of pieces and the operation.
 #[inline(always)]
 pub(super) const fn mark(flags: u16, pieces: u8, opcode: u8) -> u32 {
     let [first, second] = flags.to_ne_bytes();

@@ -1,4 +1,4 @@
-//! What is wrong with a text, and where.
+//! An error in a text, and its place.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use crate::kernel::error::Error;
 
-/// Characters of the text that are shown before the column, with it, and behind it.
+/// Characters of the text that are shown before the column, including it, and after it.
 const BEFORE: usize = 70;
 const AFTER: usize = 30;
 
@@ -31,7 +31,7 @@ pub struct RuleError {
     expected: Vec<&'static str>,
 }
 
-/// A fault of a text that is not at hand: the column, and the rest.
+/// An error whose text is not available here: the column, and the rest of the error.
 pub(super) struct Fault {
     pub(super) column: usize,
     pub(super) message: String,
@@ -90,7 +90,7 @@ impl fmt::Display for RuleError {
             }
         }
         if f.alternate() {
-            // One character a column, whatever the text holds, and a part of a text that is long.
+            // One character per column, whatever the text contains, and only a part of a long text.
             let skipped = self.column.saturating_sub(BEFORE);
             let cut = if skipped > 0 { "…" } else { "" };
             let shown = self.text.chars().skip(skipped).take(BEFORE + AFTER);
@@ -111,7 +111,7 @@ impl From<RuleError> for Error {
     }
 }
 
-/// A word in quotes, fit for a line: nothing unprintable, and not too much of it.
+/// A word in quotes that fits in a line: nothing unprintable, and not too long.
 pub(super) fn quoted(word: &str) -> String {
     const MOST: usize = 40;
     let short: String = word.chars().take(MOST).collect();

@@ -1,7 +1,6 @@
 //! Rules as text: the language that tcpdump and tc users type, both ways.
 //!
-//! The words stand in one [`table`], which the parser and the printer share. `docs/guide/rules.md` is the
-//! language for readers.
+//! All words are in one [`table`], which the parser and the printer share. `docs/guide/rules.md` describes the language for readers.
 
 mod error;
 mod lexer;

@@ -55,7 +55,7 @@ fn specs(mut bytes: &[u8], words: &mut Vec<String>) {
         if let Some(header) = HEADERS.iter().find(|header| header.type_ == hdr.type_ & !flow::SPEC_INNER) {
             for phrase in phrases(header, &spec[size_of::<FlowSpecHdr>()..]) {
                 let inner = if inner { "inner " } else { "" };
-                // Between two headers only: what follows an action has no `and` in front of it.
+                // Only between two headers: an action is not preceded by `and`.
                 let and =
                     if matched && words.last().is_some_and(|word| is_match(word)) { "and " } else { "" };
                 words.push(format!("{and}{inner}{phrase}"));

@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::error::{Fault, quoted};
 use super::table::{Form, MAX_FILTER, Number};
 
-/// A value or a mask, in the first bytes; no field is longer than a filter.
+/// A value or a mask, in the first bytes. No field is longer than a filter.
 type Bytes = [u8; MAX_FILTER];
 
-/// Reads `value` or `value/mask`, which begins at `column`, into value and mask.
+/// Reads `value` or `value/mask`, which begins at `column`, and returns value and mask.
 pub(super) fn read(form: &Form, text: &str, column: usize) -> Result<(Bytes, Bytes), Fault> {
     let (value, mask) = match text.split_once('/') {
         Some((value, mask)) => (value, Some((mask, column + value.chars().count() + 1))),
@@ -99,7 +99,7 @@ fn hex(digits: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok().filter(|_| all)
 }
 
-/// Reads a number up to `most`; a run of digits too long for any integer is "more than" too.
+/// Reads a number up to `most`. Digits that are too many for any integer give the same error as a number above `most`.
 pub(super) fn number(text: &str, column: usize, most: u32, what: &'static str) -> Result<u32, Fault> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(digits) => (digits, 16),
@@ -140,7 +140,7 @@ fn read_number(
 }
 
 impl Number {
-    /// The number in its place among the bytes of the field, which the others are zero in.
+    /// Puts the number at its place in the field's bytes; the other bytes are zero.
     fn store(&self, value: u32) -> Bytes {
         let mut bytes = [0; MAX_FILTER];
         let word = (value << self.shift).to_be_bytes();
@@ -154,7 +154,7 @@ impl Number {
     }
 }
 
-/// Writes a field's value and mask so that [`read`] gives them back; None if this form cannot.
+/// Writes a field's value and mask so that [`read`] reads them back; None if this form cannot express them.
 pub(super) fn write(form: &Form, value: &[u8], mask: &[u8]) -> Option<String> {
     let mut text = String::new();
     match form {

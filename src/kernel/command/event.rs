@@ -1,4 +1,4 @@
-//! The request for an event of a completion queue, which programs that wait send each time: a command of two attributes and no more.
+//! The request for an event of a completion queue. Programs that wait send it each time, so it is a command of just two attributes.
 
 use uverbs_abi::ids::device::{self, invoke_write};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, Attr, IoctlHdr};
@@ -24,7 +24,8 @@ struct Wire {
 const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
 
 impl EventRequest {
-    /// For the completion queue `cq_handle` of a device with the driver `driver_id`: of its next completion, or of its next solicited one.
+    /// For the completion queue `cq_handle` of a device with the driver `driver_id`: requests an event for its next completion, or for
+    /// its next solicited one.
     #[inline]
     pub(crate) fn new(driver_id: u32, cq_handle: u32, solicited_only: bool) -> Self {
         let header = IoctlHdr {
@@ -51,14 +52,14 @@ impl EventRequest {
         Self(wire)
     }
 
-    /// The same as an ordinary command, for a transport that knows nothing better.
+    /// The same as an ordinary command, for transports without a shorter way.
     pub(crate) fn as_command(&self, op: &'static str) -> Command<'_> {
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.for_driver(self.0.header.driver_id).input(invoke_write::CORE_IN, &self.0.request.data);
         command
     }
 
-    /// Header and attributes as the ioctl reads them. There is no address in it.
+    /// Header and attributes as the ioctl reads them. They contain no address.
     #[inline]
     pub(crate) fn lower(&mut self) -> &mut [u8] {
         self.0.as_mut_bytes()

@@ -1,4 +1,4 @@
-//! A wrapper that answers reads of counters at once, to measure what the crate itself costs.
+//! A wrapper that answers reads of counters immediately, to measure what the crate itself costs.
 
 use uverbs_abi::ioctl::{ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
 
@@ -24,7 +24,7 @@ impl Null {
     }
 }
 
-/// In the kernel's place: marks the second attribute, the values, as written.
+/// Replaces the kernel: marks the second attribute, the values, as written.
 #[inline(never)]
 pub(super) fn null_kernel(message: &mut [u8]) {
     let flags = size_of::<IoctlHdr>() + size_of::<Attr>() + std::mem::offset_of!(Attr, flags);

@@ -1,11 +1,11 @@
-//! The core's answers, most of them as real kernels gave them.
+//! The core's answers, most of them recorded from real kernels.
 
 use super::super::testing::*;
 use super::*;
 
 const ROOT: Caller = Caller { net_raw: true, ports: 1 };
 
-/// A request around these specs, changed by `edit`.
+/// A request with these specs, changed by `edit`.
 fn request(specs: &[Vec<u8>], edit: impl FnOnce(&mut CreateFlow)) -> Vec<u8> {
     let mut request = CreateFlow { flow_attr: attr(specs), ..CreateFlow::new_zeroed() };
     edit(&mut request);
@@ -22,7 +22,7 @@ fn parse(bytes: &[u8], number: u8) -> Result<Vec<Spec>, Errno> {
     Ok(parsed.iter().copied().collect())
 }
 
-/// A spec of any type with any body, its size as given or the true one.
+/// A spec of any type with any body, with the given size or its true size.
 fn raw(type_: u32, size: Option<u16>, body: &[u8]) -> Vec<u8> {
     let size = size.unwrap_or(8 + body.len() as u16);
     let head = FlowSpecHdr { type_, size, reserved: 0 };

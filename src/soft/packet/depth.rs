@@ -3,7 +3,7 @@
 use super::{Headers, Layer, in_layer};
 use zerocopy::IntoBytes;
 
-/// The last header that has to be read. Each includes those before.
+/// The deepest header that must be read. Each variant includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Depth {
     /// None at all.
@@ -15,14 +15,14 @@ pub(crate) enum Depth {
     Network,
     /// Ports and IPsec.
     Transport,
-    /// A tunnel's header, and what is in the tunnel.
+    /// A tunnel's header, and what is inside the tunnel.
     Tunnel,
 }
 
 impl Depth {
-    /// Where the deepest field is that this mask has a bit of.
+    /// The depth of the deepest field of which this mask has a bit.
     pub(crate) fn of(mask: &Headers) -> Self {
-        // Each field is named, so that a new one has to say where it is. Port and reserved ones are not the frame's.
+        // Each field is listed, so that a new field must be given a depth. The port and the reserved fields are not part of the frame.
         let Headers {
             outer,
             inner,

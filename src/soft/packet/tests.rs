@@ -9,7 +9,7 @@ const VXLAN: [u8; 8] = [8, 0, 0, 0, 0x12, 0x34, 0x56, 0];
 /// One label at the bottom of the stack.
 const LABEL: [u8; 4] = [0x12, 0x34, 0x51, 0x40];
 
-/// A frame with every tunnel there is, for tests that cut or spoil it.
+/// A frame with every kind of tunnel, for tests that cut or corrupt it.
 fn nested() -> Vec<Vec<u8>> {
     let inner = ipv4(0xc0a8_0001, 17, &udp(5, 6, b""));
     let bridged = ethernet(GROUP, 0x86dd, &ipv6(6, &tcp(7, 8)));
@@ -70,7 +70,7 @@ fn only_the_first_fragment_has_ports() {
         let h = Headers::of(&ethernet(UNICAST, 0x0800, &packet));
         let seen = h.outer.present & in_layer::PORTS != 0;
         assert_eq!((h.outer.proto, seen), (17, ports), "IPv4 {fragment:#x}");
-        // The offset is three bits further up, "more fragments" at the bottom.
+        // The offset is three bits higher, and "more fragments" is the lowest bit.
         let [a, b] = u16::rotate_left(fragment, 3).to_be_bytes();
         let packet = ipv6(44, &[&[17, 0, a, b, 0, 0, 0, 0][..], &udp(1, 2, b"")].concat());
         let h = Headers::of(&ethernet(UNICAST, 0x86dd, &packet));
@@ -142,7 +142,7 @@ proptest! {
         let frame = nested().swap_remove(which);
         let cut = Headers::of(&frame[..at.index(frame.len() + 1)]);
         let whole = Headers::of(&frame);
-        // Every field is the whole frame's, or absent: zero.
+        // Every field is that of the whole frame, or absent (zero).
         for (cut, whole) in cut.as_bytes().iter().zip(whole.as_bytes()) {
             prop_assert!(cut & !whole == 0);
         }
@@ -150,7 +150,7 @@ proptest! {
 }
 
 proptest! {
-    /// What a rule looks at is there however little is read for it.
+    /// What a rule looks at is available, even if only the mask's depth is read.
     #[test]
     fn fields_of_a_mask_need_no_more_than_its_depth(
         which in 0..nested().len(), spoil: Vec<(prop::sample::Index, u8)>, at: prop::sample::Index,
@@ -174,7 +174,7 @@ proptest! {
     }
 }
 
-/// Every single field, so that none is forgotten by chance.
+/// Every single field, so that none can be missed by chance.
 #[test]
 fn each_field_is_read_when_a_mask_has_it() {
     for frame in nested() {

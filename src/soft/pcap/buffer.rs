@@ -1,4 +1,4 @@
-//! Bytes of a source that have been read and not used.
+//! Bytes of a source that have been read but not yet used.
 
 use super::CaptureError;
 use std::io::{ErrorKind, Read};
@@ -11,7 +11,7 @@ const MAX_CAPACITY: usize = 1 << 24;
 pub(super) struct Buffer {
     source: Box<dyn Read + Send>,
     bytes: Vec<u8>,
-    /// The part of the bytes that is filled and not used: `start <= end <= bytes.len()`.
+    /// The part of the bytes that is filled and not yet used: `start <= end <= bytes.len()`.
     start: usize,
     end: usize,
 }
@@ -26,16 +26,16 @@ impl Buffer {
         self.bytes.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Done with so many bytes.
+    /// Marks this many bytes as used.
     #[inline]
     pub(super) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
     }
 
-    /// Reads more, as much as the source has and there is room for, and waits until it has some. Zero at its end. A buffer that
-    /// is full grows.
+    /// Reads as much as the source has and as fits, and waits until there is something. Returns zero at the end of the source. A full
+    /// buffer grows.
     ///
-    /// What is left is moved to the front, so this is for when it is too little to be of use.
+    /// This moves the rest to the front, so it is called when the rest is too little to be useful.
     pub(super) fn refill(&mut self) -> Result<usize, CaptureError> {
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -49,7 +49,7 @@ impl Buffer {
         loop {
             match self.source.read(room) {
                 Ok(more) => {
-                    // A source that says more than it had room for is not believed.
+                    // A source that reports more bytes than it was given room for is not trusted.
                     let more = more.min(room.len());
                     self.end += more;
                     return Ok(more);

@@ -1,4 +1,4 @@
-//! Who gets a frame.
+//! Which queue pairs get a frame.
 
 use super::super::testing::*;
 use super::*;
@@ -53,7 +53,7 @@ fn met(table: &Table, frame: &[u8], origin: Origin) -> (Vec<Delivery>, Fate) {
     (all, fate)
 }
 
-/// The flows that a frame from the wire meets.
+/// The flows that a frame from the wire matches.
 fn flows(table: &Table, frame: &[u8]) -> Vec<u32> {
     met(table, frame, WIRE).0.iter().map(|delivery| delivery.flow).collect()
 }

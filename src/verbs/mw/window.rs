@@ -1,4 +1,4 @@
-//! The kernel object of a memory window, which knows nothing of what is bound. Binds are requests like any other.
+//! The kernel object of a memory window. It does not know what is bound; binds are requests like any other.
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{AllocMw, AllocMwResp, cmd};
@@ -57,7 +57,7 @@ impl Window {
         self.release().map_err(|error| (self, error))
     }
 
-    /// Destroys it in place; nothing is done the second time.
+    /// Destroys it in place. A second call does nothing.
     pub(super) fn release(&mut self) -> Result<()> {
         self.object.release()
     }

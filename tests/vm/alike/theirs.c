@@ -1,6 +1,6 @@
 /*
- * The steps of steps.txt through libibverbs and libmlx5. Prints of each step its text, its result, and the commands that
- * the device got meanwhile. src/ours.rs does the same through this crate; see README.md.
+ * Runs the steps of steps.txt through libibverbs and libmlx5. Prints for each step its text, its result, and the commands that the
+ * device received meanwhile. src/ours.rs does the same through this crate; see README.md.
  *
  * usage: theirs DEVICE CONTROL STEPS
  */
@@ -23,7 +23,7 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* For calls that return an errno, and for those that return -1 or NULL and set it. */
+/* For calls that return an errno, and for calls that return -1 or NULL and set errno. */
 static int done(int error)
 {
 	if (error)
@@ -71,7 +71,7 @@ static size_t unhex(const char *text, size_t len, uint8_t *bytes, size_t room)
 	return at;
 }
 
-/* Rules: a word with `=` sets a field, another begins a header or an action. All fields are in network order. */
+/* Rules. A word with `=` sets a field; any other word begins a header or an action. All fields are in network order. */
 
 struct field {
 	const char *spec, *name;
@@ -262,7 +262,7 @@ static void read_counters(char **words)
 			say("%s%ju", i ? " " : "", (uintmax_t)values[i]);
 }
 
-/* post QP MR FIRST COUNT: receives, each in a slot of its own */
+/* post QP MR FIRST COUNT: receives, each in its own slot */
 static void post(char **words)
 {
 	struct region *region = &mrs[slot(words[2])];
@@ -286,7 +286,7 @@ static void transmit(char **words)
 	done(ibv_post_send(qps[slot(words[1])], &wr, &bad));
 }
 
-/* poll CQ COUNT MR: waits for that many, and then takes what else there is */
+/* poll CQ COUNT MR: waits for that many, and then takes all others that are there */
 static void poll_queue(char **words)
 {
 	struct region *region = &mrs[slot(words[3])];
@@ -372,7 +372,7 @@ static void obey(char **words)
 		die(verb);
 }
 
-/* A system call that strace shows and that does nothing. */
+/* A system call that does nothing, as a mark for strace. */
 static void mark(const char *side)
 {
 	access(side, F_OK);

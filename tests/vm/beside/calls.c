@@ -1,9 +1,10 @@
-// A library that is preloaded into programs: it counts what each call that posts, polls or waits costs them in user space, and writes the
-// median of each kind of call to the file that CALLS_OUTPUT names, with how many there were, and what the least, the most and their mean is.
-// Then what all of them cost together for each completion; without polls that found nothing, of which there are as many as there was time for.
+// A library that is preloaded into programs. It counts what each call that posts, polls or waits costs the program in user space. To the
+// file that CALLS_OUTPUT names it writes the median of each kind of call, how many calls there were, and their smallest, largest and mean
+// cost. Then it writes what all of them cost together for each completion. Polls that found nothing are left out of that, as there are as
+// many of those as there was time for.
 //
-// The first `ibv_create_cq` puts functions of this file into the place of those in the context, and `ibv_qp_to_qp_ex` into that of those which
-// begin and end the posting of extended requests.
+// The first `ibv_create_cq` replaces functions in the context by functions of this file. `ibv_qp_to_qp_ex` replaces those that begin and
+// end the posting of extended requests.
 
 #include "count.h"
 
@@ -61,7 +62,7 @@ static void __attribute__((destructor)) print(void)
     fclose(file);
 }
 
-// Evaluates a call of the library's.
+// Calls a function of the library and counts it.
 #define COUNTED(type, call, name)                                                                                      \
     ({                                                                                                                 \
         struct cost cost = {0};                                                                                        \
@@ -93,7 +94,7 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
     int found = real.poll_cq(cq, most, wc);
     end(&cost);
     completions += found;
-    // How often it is another number depends on how two programs take turns.
+    // How often a poll finds another number depends on how two programs take turns.
     add(found == 0 ? "poll empty" : found == 1 ? "poll" : found == 2 ? "poll 2" : found == 16 ? "poll 16" : NULL, cost);
     if (!found)
         all -= cost.instructions;
@@ -105,7 +106,7 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
     return COUNTED(int, real.req_notify_cq(cq, solicited), "request event");
 }
 
-// All from the one to the other: what the program does between them is the same with every library.
+// Everything from wr_start to wr_complete counts as one call: what the program does between them is the same with every library.
 static void wr_start(struct ibv_qp_ex *qp)
 {
     begin();

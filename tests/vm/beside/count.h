@@ -1,5 +1,5 @@
-// Counts what a program does in user space between `begin` and `end`: the processor traps behind every instruction. Used by
-// path.c, and by counted.c for programs in Rust.
+// Counts what a program does in user space between `begin` and `end`: the processor traps after every instruction. Used by path.c, and by
+// counted.c for programs in Rust.
 
 // For the names of the registers.
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ static int is_allocator(uintptr_t at)
            at == (uintptr_t)aligned_alloc || at == (uintptr_t)posix_memalign;
 }
 
-// The processor traps behind every instruction: the next one is counted.
+// The processor traps after every instruction; each trap counts one.
 static void on_step(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)info;

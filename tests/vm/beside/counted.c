@@ -1,6 +1,5 @@
-// A library for programs that cannot set the trap flag themselves, to be preloaded. Every fourth `getppid` begins a count
-// and answers 0; the three calls behind it end it, and answer with the instructions, the system calls and the calls of the
-// allocator.
+// A library to be preloaded into programs that cannot set the trap flag themselves. Every fourth `getppid` begins a count and returns 0.
+// The next three calls end it, and return the instructions, the system calls and the allocator calls.
 
 #include "count.h"
 

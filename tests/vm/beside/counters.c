@@ -1,5 +1,5 @@
-// What a read of a completion counter costs on an EFA through libibverbs of rdma-core 65, and through libfabric's provider for it. Both are looked up
-// where they are newer than the machine's headers.
+// What a read of a completion counter costs on an EFA through libibverbs of rdma-core 65, and through libfabric's provider for it.
+// Functions that are newer than the machine's headers are looked up by name.
 //
 //     counters DEVICE   instructions, system calls and calls of the allocator, of each read
 

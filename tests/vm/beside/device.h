@@ -1,4 +1,4 @@
-// What both programs need: the clock, a device by its name, a queue pair connected to itself.
+// What both programs need: the clock, a device by its name, and a queue pair connected to itself.
 
 #include <infiniband/verbs.h>
 #include <sched.h>
@@ -10,7 +10,7 @@
 
 enum { PORT = 1, GID_INDEX = 1 };
 
-// That of the port, on InfiniBand.
+// The LID of the port, on InfiniBand.
 static uint16_t lid;
 
 static void check(int ok, const char *what)
@@ -95,7 +95,7 @@ static inline void to_ready(struct ibv_qp *qp, const union ibv_gid *gid)
           "to RTS");
 }
 
-// The same for a queue pair of raw packets, which is connected to nothing.
+// The same for a raw packet queue pair, which has no connection.
 static inline void raw_to_ready(struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT};
@@ -106,7 +106,7 @@ static inline void raw_to_ready(struct ibv_qp *qp)
     check(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "to RTS");
 }
 
-// And for one of datagrams.
+// And for a datagram queue pair.
 static inline void datagrams_to_ready(struct ibv_qp *qp, uint32_t qkey)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = PORT, .qkey = qkey};

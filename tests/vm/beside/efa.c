@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 enum { MANY = 16, DEPTH = 256, MESSAGE = 32, QKEY = 0x11 };
-// Microseconds in which all that was posted surely completes.
+// Microseconds in which everything that was posted certainly completes.
 enum { SURELY = 20000 };
 
 static struct ibv_pd *pd;
@@ -21,7 +21,7 @@ static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
 static char message[MESSAGE] = "message";
 
-// A queue pair that sends to itself: of reliable datagrams, or of UD.
+// A queue pair that sends to itself, with reliable datagrams or with UD.
 struct side {
     struct ibv_cq_ex *sent, *received;
     struct ibv_qp *qp;
@@ -145,7 +145,7 @@ static int poll_extended(struct ibv_cq_ex *cq, int count)
     return taken;
 }
 
-// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+// Polls once for everything that completes. If something has not come by then it is waited for, and the poll does not count.
 static void poll_when_there(const char *name, struct ibv_cq_ex *cq, int count, int is_extended)
 {
     int taken = 0;
@@ -170,7 +170,7 @@ static void poll_when_there(const char *name, struct ibv_cq_ex *cq, int count, i
 
 static struct side reliable, unreliable;
 
-// The same of one side or the other, `count` at a time.
+// The names of the rows of one side, for `count` requests at a time.
 struct names {
     const char *post, *post_inline, *wr, *wr_inline, *poll, *poll_extended, *poll_sent;
 };
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
     check(mr != NULL, "ibv_reg_mr");
     room = (struct ibv_sge){(uintptr_t)memory, MESSAGE, mr->lkey};
     bytes = (struct ibv_sge){(uintptr_t)message, MESSAGE, 0};
-    // With room for the header of a datagram.
+    // Has room for the header of a datagram.
     wide = (struct ibv_sge){(uintptr_t)memory + 1024, 40 + MESSAGE, mr->lkey};
     struct ibv_ah_attr way = {.is_global = 1, .port_num = PORT};
     check(!ibv_query_gid(context, PORT, 0, &way.grh.dgid), "ibv_query_gid");

@@ -1,4 +1,4 @@
-// A program that is linked to libibverbs and does nothing: what it costs is to be loaded.
+// A program that is linked to libibverbs and does nothing. It costs only what loading costs.
 
 int main(void)
 {

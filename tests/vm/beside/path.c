@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 enum { MANY = 16, DEPTH = 256, MESSAGE = 32, FRAME = 60 };
-// Bytes of a global header in front of a datagram that came in, a queue key, and microseconds in which all that was posted surely
+// The bytes of a global header before a received datagram, a queue key, and microseconds in which everything that was posted certainly
 // completes.
 enum { HEADER = 40, QKEY = 0x11, SURELY = 20000 };
 
-// A queue pair that sends to itself, one that does with receives from a shared queue, one of datagrams, and requests for them.
+// A queue pair that sends to itself, one that does so with receives from a shared queue, one for datagrams, and requests for them.
 static struct ibv_cq_ex *sent, *received;
 static struct ibv_qp *qp, *sharing, *datagrams;
 static struct ibv_qp_ex *extended, *extended_datagrams;
@@ -30,7 +30,8 @@ static struct ibv_sge room, bytes, wide;
 static struct ibv_recv_wr receives[MANY];
 static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
-// A message is of no more than its first bytes. As a frame it is for the address that `bring_up` has frames brought to.
+// A message consists of no more than the first bytes of this. A frame has the address for which `bring_up` directs frames to the queue
+// pair.
 static char message[FRAME] = {2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0xb5};
 static uint32_t size;
 
@@ -42,7 +43,7 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *context)
     return cq;
 }
 
-// A raw packet queue pair gets the frames for its address.
+// A raw packet queue pair receives the frames for its address.
 static void bring_up(void)
 {
     raw_to_ready(qp);
@@ -103,7 +104,7 @@ static void make(const char *device, int has_frames)
     check(sharing != NULL, "ibv_create_qp_ex");
     to_ready(sharing, &gid);
     attr.srq = NULL;
-    // Which the one before has none of.
+    // Receives, which the queue pair before has none of.
     attr.cap = (struct ibv_qp_cap){DEPTH, DEPTH, 1, 1, size};
     attr.qp_type = IBV_QPT_UD;
     attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
@@ -117,7 +118,7 @@ static void make(const char *device, int has_frames)
     check(ah != NULL, "ibv_create_ah");
 }
 
-// Requests in a list of `count`.
+// A list of `count` requests.
 static void prepare(int count, struct ibv_sge *data, unsigned flags)
 {
     for (int i = 0; i < count; i++) {
@@ -134,7 +135,7 @@ static void prepare(int count, struct ibv_sge *data, unsigned flags)
     }
 }
 
-// The same for the memory behind the first, or for the queue pair of datagrams.
+// The same for the memory after the first part, or for the queue pair of datagrams.
 static void prepare_remote(int count, enum ibv_wr_opcode opcode)
 {
     prepare(count, &room, 0);
@@ -258,13 +259,13 @@ static void settle_in(struct ibv_cq_ex *cq, int count)
     }
 }
 
-// Waits until everything sent is acknowledged, so that everything is received too, unless it was datagrams.
+// Waits until everything that was sent is acknowledged. Then everything has been received too, except datagrams.
 static void settle(int count)
 {
     settle_in(sent, count);
 }
 
-// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+// Polls once for everything that completes. If something has not come by then it is waited for, and the poll does not count.
 static void poll_when_there(const char *name, struct ibv_cq_ex *cq, int count)
 {
     int taken = 0;
@@ -281,7 +282,7 @@ static void poll_when_there(const char *name, struct ibv_cq_ex *cq, int count)
     settle_in(cq, count - taken);
 }
 
-// What is done to memory, and datagrams.
+// Operations on remote memory, and datagrams.
 static void turn_others(void)
 {
     for (int is_many = 0; is_many <= 1; is_many++) {

@@ -9,7 +9,7 @@
 
 enum { POINTS = 2, WARM = 32, TURNS = 3, TIMES = 500 };
 
-// What is read: the same call for all of them but the last, since C has nothing prepared.
+// What is read. All use the same call but the last, since C has no prepared reads.
 static const struct kind {
     const char *name;
     uint32_t flags;

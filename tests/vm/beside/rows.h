@@ -1,9 +1,9 @@
-// Operations by their names, with the least that each has cost; a line for each is printed. Used by path.c, efa.c and siw.c.
+// Operations by name, with the smallest cost of each; prints one line per operation. Used by path.c, efa.c and siw.c.
 
 #include "count.h"
 #include "device.h"
 
-// The turns before those that are counted have used every slot of each queue at least once.
+// The turns before those that are counted use every slot of each queue at least once.
 enum { WARM = 32, TURNS = 3, ROWS = 64 };
 
 static struct row {
@@ -36,7 +36,7 @@ static struct cost *row(const char *name)
         end(least);                                                                                                    \
     } while (0)
 
-// Calls `turn` as often as it takes.
+// Calls `turn` as often as needed.
 static void take_turns(void (*turn)(void))
 {
     for (int i = 0; i < WARM + TURNS; i++) {
@@ -45,7 +45,7 @@ static void take_turns(void (*turn)(void))
     }
 }
 
-// What each cost beyond the first row, which is of nothing.
+// Prints what each row cost beyond the first row, which is an empty operation.
 static void print_rows(void)
 {
     long nothing = rows[0].least.instructions;
@@ -56,7 +56,7 @@ static void print_rows(void)
     }
 }
 
-// Both, of the turns of one function.
+// Takes the turns of one function, and prints its rows.
 static inline void count_turns(void (*turn)(void))
 {
     check(!prepare_count(), "sigaction");

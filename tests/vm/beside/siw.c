@@ -1,5 +1,5 @@
-// What posting and polling cost in user space on the software iWARP device, through whichever libibverbs the loader finds: see README.md. Two queue
-// pairs of this process are connected by librdmacm. libsiw has no extended interfaces, so there are rows of the plain ones only.
+// What posting and polling cost in user space on the software iWARP device, through whichever libibverbs the loader finds: see README.md.
+// librdmacm connects two queue pairs of this process. libsiw has no extended interfaces, so there are only rows for the plain ones.
 //
 //     siw ADDRESS   instructions, system calls and calls of the allocator, of each operation
 
@@ -51,7 +51,7 @@ static void make_qp(struct rdma_cm_id *id, struct ibv_srq *srq)
     check(!rdma_create_qp(id, pd, &attr), "rdma_create_qp");
 }
 
-// Two connected queue pairs, of which the second takes its receives from a shared queue if there is one.
+// Two connected queue pairs. If there is a shared queue, the second takes its receives from it.
 static void join(const char *host, int port, int is_sharing)
 {
     struct rdma_cm_id *server;
@@ -145,7 +145,7 @@ static void settle(struct ibv_cq *cq, int count)
     }
 }
 
-// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+// Polls once for everything that completes. If something has not come by then it is waited for, and the poll does not count.
 static void poll_when_there(const char *name, struct ibv_cq *cq, int count)
 {
     int taken = 0;
@@ -162,7 +162,7 @@ static void poll_when_there(const char *name, struct ibv_cq *cq, int count)
     settle(cq, count - taken);
 }
 
-// Messages of one and of several, from memory and inline.
+// One message and several, from memory and inline.
 static void messages(void)
 {
     static const char *const names[2][4] = {

@@ -1,5 +1,5 @@
-// started N PROGRAM ARGUMENTS...: what a program costs from its start to its end, the least of N runs, each counted by the guest's clock, which
-// counts the instructions of the kernel and of user space (README.md); and its page faults.
+// started N PROGRAM ARGUMENTS...: what a program costs from its start to its end, as the smallest of N runs, and its page faults. The
+// guest's clock counts each run; it counts the instructions of the kernel and of user space (README.md).
 
 #include <spawn.h>
 #include <stdint.h>

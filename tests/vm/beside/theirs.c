@@ -1,4 +1,4 @@
-// The operations of src/operations.rs through libibverbs, measured in the same way: see README.md.
+// The operations of src/operations.rs through libibverbs, measured in the same way; see README.md.
 //
 //     theirs clock                    passes if the clock counts instructions
 //     theirs instructions DEVICE N    instructions of each operation: the least of N batches
@@ -61,7 +61,7 @@ static void end(const char *name, int64_t begun)
         end(name, begun);                                                                                              \
     } while (0)
 
-// An object for each turn of a batch.
+// One object for each turn of a batch.
 static struct ibv_context *contexts[BATCH];
 static struct ibv_pd *pds[BATCH];
 static void *memory[BATCH];
@@ -73,7 +73,7 @@ static struct ibv_ah *ahs[BATCH];
 static struct ibv_srq *srqs[BATCH];
 static struct ibv_mw *mws[BATCH];
 
-// Not a constant, so that the memory is cleared by the C library, as ours is.
+// Not a constant, so that the C library clears the memory, as ours does.
 static volatile size_t page = PAGE;
 
 static void register_page(struct ibv_pd *pd, int i)
@@ -208,7 +208,7 @@ static void post_send(void)
 
 static struct ibv_wc completions[MANY];
 
-// Waits until everything sent is acknowledged, so that everything is received too.
+// Waits until everything that was sent is acknowledged, so that everything has been received too.
 static void settle(int count)
 {
     while (count > 0) {

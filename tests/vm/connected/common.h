@@ -1,6 +1,6 @@
 /*
- * What the parts of mlx5-connected.c share: queue pairs that are connected within one card, requests, completions and
- * events. A check that fails ends that check alone: what it made stays until the program ends.
+ * Shared by the parts of mlx5-connected.c: queue pairs that are connected within one card, requests, completions and events. When a
+ * check fails only that check ends; what it made stays until the program ends.
  */
 #pragma once
 #define _GNU_SOURCE
@@ -21,16 +21,16 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Requests and shapes are given as what is usual, and then what is different. */
+/* Requests and shapes are given by the usual values, followed by what differs. */
 #pragma GCC diagnostic ignored "-Woverride-init"
 
-/* Seconds after which what has to come does not come, and those for which nothing may come. */
+/* Seconds after which something expected is taken as missing, and seconds for which nothing may come. */
 #define LATE 10.0
 #define QUIET 0.1
 
 #define ROOM 0x10000 /* bytes of memory on each side */
 #define ALL_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define NONE (-1) /* zero, where a shape takes zero for its default */
+#define NONE (-1) /* zero, in a shape whose default is not zero */
 
 static struct ibv_context *context;
 static struct ibv_device_attr device;
@@ -244,7 +244,7 @@ static inline enum ibv_qp_state state_of(struct end *e)
 	return attr.qp_state;
 }
 
-/* Contents: each byte by its place and a seed. */
+/* Contents: each byte depends on its place and a seed. */
 
 static inline uint8_t byte_at(uint32_t seed, size_t at)
 {
@@ -293,7 +293,7 @@ static inline void post(struct end *e, struct ibv_send_wr *wr)
 	EQUAL(ibv_post_send(e->qp, wr, &wrong), 0);
 }
 
-/* A request with one piece of memory, or none. */
+/* A request with one piece of memory, or with none. */
 static inline void post_one(struct end *e, struct ibv_send_wr wr, size_t at, size_t len)
 {
 	struct ibv_sge sge = piece(e, at, len);
@@ -305,7 +305,7 @@ static inline void post_one(struct end *e, struct ibv_send_wr wr, size_t at, siz
 #define SEND(e, id, at, len, ...) \
 	post_one(e, (struct ibv_send_wr){ .wr_id = id, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, __VA_ARGS__ }, at, len)
 
-/* RDMA or an atomic operation to a place of the other side. */
+/* RDMA or an atomic operation on a place of the other side's memory. */
 #define REMOTE(e, id, op, at, len, other, to, ...) \
 	post_one(e, (struct ibv_send_wr){ .wr_id = id, .opcode = op, .send_flags = IBV_SEND_SIGNALED, \
 		 .wr.rdma = { .remote_addr = (uintptr_t)(other)->bytes + (to), .rkey = (other)->mr->rkey }, __VA_ARGS__ }, at, len)
@@ -336,7 +336,7 @@ static inline struct ibv_wc good(struct ibv_cq *cq, uint64_t id, enum ibv_wc_opc
 	return wc;
 }
 
-/* A completion with a status. */
+/* A completion with an error status. */
 static inline void bad(struct ibv_cq *cq, uint64_t id, enum ibv_wc_status status)
 {
 	struct ibv_wc wc = completion(cq);

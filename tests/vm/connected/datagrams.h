@@ -1,4 +1,4 @@
-/* Transports that lose: unreliable connections and datagrams. */
+/* Transports that can lose messages: unreliable connections and datagrams. */
 
 static void uc_send(long len)
 {
@@ -158,7 +158,10 @@ static void ud_pieces(long)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
-/* Without a receive, with another key, to nobody, to one that is not ready: lost, and the sender is none the wiser. */
+/*
+ * Without a receive, with another key, to nobody, or to a queue pair that is not ready: the datagram is lost, and the sender is not
+ * told.
+ */
 static void ud_loss(long)
 {
 	struct pair p;
@@ -187,7 +190,7 @@ static void ud_loss(long)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
-/* A key with the highest bit stands for the sender's own. */
+/* A key with the highest bit set stands for the sender's own key. */
 static void ud_own_key(long)
 {
 	struct pair p;
@@ -203,7 +206,7 @@ static void ud_own_key(long)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
-/* A request that is at fault ends the sending half alone, which can be brought back. */
+/* A faulty request stops only the sending half, which can be brought back. */
 static void send_error(long type)
 {
 	struct pair p;
@@ -241,7 +244,7 @@ static void send_error(long type)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
-/* To several, each in turn, and from several to one. */
+/* From one to several in turn, and from several to one. */
 static void ud_many(long)
 {
 	enum { ENDS = 6 };
@@ -276,7 +279,7 @@ static void ud_many(long)
 	EQUAL(ibv_destroy_ah(ah), 0);
 }
 
-/* InfiniBand with the global header that it can do without. */
+/* InfiniBand with the global header, which is optional there. */
 static void ud_global(long)
 {
 	struct pair p;

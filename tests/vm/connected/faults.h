@@ -1,6 +1,6 @@
-/* What goes wrong, and what both sides are told. */
+/* Errors, and what both sides are told. */
 
-/* The faulty request with a number, behind it another; two receives wait on the other side. */
+/* Posts the faulty request with a number, and another one after it. Two receives wait on the other side. */
 static void post_faulty(struct pair *p, struct ibv_send_wr wr, size_t at, size_t len)
 {
 	post_receive(&p->b, 20, 16384, 4096), post_receive(&p->b, 21, 16384, 4096);
@@ -31,7 +31,7 @@ static void ends_with_access_error(struct pair *p)
 
 enum remote_fault { BEHIND_END, BEFORE_START, WRONG_KEY, NO_RIGHT, LATER_PACKET };
 
-/* A write, a read or an atomic operation (with its kind in the upper half) where it may not. */
+/* A write, a read or an atomic operation (its kind is in the upper half) where it is not allowed. */
 static void remote_fault(long what)
 {
 	struct pair p;
@@ -84,7 +84,7 @@ static void other_domain(long local)
 	EQUAL(ibv_dealloc_pd(another), 0);
 }
 
-/* Memory that goes while a request waits that names it: a receive, or a write of the other side. */
+/* A region is removed while a posted request still names it: a receive, or a write of the other side. */
 static void gone_while_posted(long is_remote)
 {
 	struct pair p;
@@ -107,7 +107,7 @@ static void gone_while_posted(long is_remote)
 		flushed(p.b.in, 1);
 		event(IBV_EVENT_QP_ACCESS_ERR, p.b.qp);
 	} else {
-		/* One of up to 64 bytes may stand in the completion. */
+		/* A message of up to 64 bytes may be in the completion itself. */
 		SEND(&p.a, 10, 0, 256);
 		bad(p.a.out, 10, IBV_WC_REM_OP_ERR);
 		bad(p.b.in, 1, IBV_WC_LOC_PROT_ERR);
@@ -118,7 +118,7 @@ static void gone_while_posted(long is_remote)
 	no_event(0);
 }
 
-/* A right that the queue pair does not give, whatever the key. */
+/* A right that the queue pair does not grant, whatever the key grants. */
 static void no_right_of_queue_pair(long op)
 {
 	struct pair p;
@@ -185,7 +185,7 @@ static void local_fault(long fault)
 	drop(&p);
 }
 
-/* Of nothing nothing is read or written: no key is needed for that, on neither side. */
+/* Requests of length zero read and write nothing, so neither side needs a valid key. */
 static void nothing_needs_no_key(long)
 {
 	struct pair p;
@@ -202,7 +202,7 @@ static void nothing_needs_no_key(long)
 	drop(&p);
 }
 
-/* Requests before a faulty one are done, and those behind it not. */
+/* Requests before a faulty one are done; those after it are not. */
 static void fault_in_order(long)
 {
 	struct pair p;
@@ -224,7 +224,7 @@ static void fault_in_order(long)
 	drop(&p);
 }
 
-/* The receive is where it may not be. */
+/* The receive names memory that it may not write. */
 static void receive_fault(long)
 {
 	struct pair p;
@@ -234,7 +234,7 @@ static void receive_fault(long)
 	struct ibv_recv_wr *wrong, wr = { .wr_id = 1, .sg_list = &sge, .num_sge = 1 };
 	EQUAL(ibv_post_recv(p.b.qp, &wr, &wrong), 0);
 	post_receive(&p.b, 2, 0, 64);
-	/* More than a completion has room for: what stands there needs no key. */
+	/* More bytes than fit into a completion. Bytes that are in the completion itself need no key. */
 	SEND(&p.a, 10, 0, 100);
 	bad(p.a.out, 10, IBV_WC_REM_OP_ERR);
 	bad(p.b.in, 1, IBV_WC_LOC_PROT_ERR);
@@ -295,14 +295,14 @@ static void nobody_answers(long there)
 	drop(&p);
 }
 
-/* An answer comes from the one this side is connected to, and from nobody else. */
+/* Answers are accepted only from the queue pair that this side is connected to. */
 static void other_peer(long)
 {
 	struct pair p, q;
 
 	MAKE_PAIR(&p, RC, .timeout = 8, .retries = 1);
 	MAKE_PAIR(&q, RC, .timeout = 8, .retries = 1);
-	/* p.a speaks to q.b, which is connected to q.a; what it sends is dropped, or refused. */
+	/* p.a speaks to q.b, which is connected to q.a. What p.a sends is dropped or refused. */
 	to_state(&p.a, IBV_QPS_RESET);
 	to_init(&p.a), to_rtr(&p.a, q.b.qp->qp_num, 0), to_rts(&p.a);
 	post_receive(&q.b, 1, 0, 64);

@@ -1,4 +1,4 @@
-/* The newer calls, by which requests are posted and completions polled piece by piece. */
+/* The newer calls, which post requests and poll completions field by field. */
 
 static void new_posts(long)
 {

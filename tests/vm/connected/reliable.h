@@ -1,4 +1,4 @@
-/* Reliable connections: what has to arrive. */
+/* Reliable connections: what must arrive. */
 
 static void rc_send(long len)
 {
@@ -40,7 +40,7 @@ static void rc_inline(long type)
 	drop(&p);
 }
 
-/* What is put together from pieces on one side, and taken apart on the other. */
+/* Messages that one side gathers from several pieces, and the other scatters to several pieces. */
 static void rc_pieces(long type)
 {
 	struct pair p;
@@ -109,7 +109,7 @@ static void rc_events(long solicited)
 		good(p.a.out, 2, IBV_WC_RDMA_WRITE);
 		channel_event(channel, p.b.in);
 		received(&p.b, 2, IBV_WC_RECV_RDMA_WITH_IMM, 40);
-		/* An error is news for who waits for solicited messages too. */
+		/* An error also wakes a program that waits for solicited messages only. */
 		EQUAL(ibv_req_notify_cq(p.b.in, 1), 0);
 		to_state(&p.b, IBV_QPS_ERR);
 		channel_event(channel, p.b.in);
@@ -194,7 +194,7 @@ static void rc_read_pieces(long each)
 	drop(&p);
 }
 
-/* More reads than may be on their way, small ones and large ones, with writes between them. */
+/* More reads than may be outstanding, small and large ones, with writes between them. */
 static void rc_many_reads(long depth)
 {
 	struct pair p;
@@ -267,7 +267,7 @@ static void rc_swap(long each)
 	drop(&p);
 }
 
-/* Both sides add to one number at a time: none is lost. */
+/* Both sides add to one number at the same time, and no addition is lost. */
 static void rc_adds_from_both(long)
 {
 	struct pair p, q;
@@ -287,7 +287,7 @@ static void rc_adds_from_both(long)
 	drop(&p), drop(&q);
 }
 
-/* The receive comes later than the message: the sender tries until then. */
+/* The receive is posted after the message was sent; the sender tries until then. */
 static void rc_late_receive(long)
 {
 	struct pair p;
@@ -305,7 +305,7 @@ static void rc_late_receive(long)
 		received(&p.b, 4, IBV_WC_RECV, 5);
 		good(p.a.out, 1, IBV_WC_SEND), good(p.a.out, 2, IBV_WC_SEND);
 	}
-	/* And for the receive that a write with an immediate takes. */
+	/* The same for the receive that a write with an immediate takes. */
 	REMOTE(&p.a, 5, IBV_WR_RDMA_WRITE_WITH_IMM, 0, 2000, &p.b, 8192, .imm_data = htonl(5));
 	quiet(p.a.out);
 	post_receive(&p.b, 6, 0, 0);
@@ -315,7 +315,7 @@ static void rc_late_receive(long)
 	drop(&p);
 }
 
-/* Only the last of a batch says that it is done, and says so for all. */
+/* Only the last request of a batch is signaled, and its completion stands for all. */
 static void rc_unsignaled(long)
 {
 	struct pair p;
@@ -338,7 +338,7 @@ static void rc_unsignaled(long)
 	drop(&p);
 }
 
-/* A fenced send waits for the read before it, whose result it sends. */
+/* A fenced send waits for the read before it, and sends what that has read. */
 static void rc_fence(long)
 {
 	struct pair p;
@@ -356,7 +356,7 @@ static void rc_fence(long)
 	drop(&p);
 }
 
-/* Rings of a few requests, round after round, with requests of all lengths. */
+/* Rings of a few requests, filled many times, with requests of all lengths. */
 static void rings_wrap(long type)
 {
 	struct pair p;

@@ -34,7 +34,7 @@ static void srq_order(long len)
 
 	make_pair_of(&p, (struct shape){ RC }, (struct shape){ RC, .srq = srq });
 	make_pair_of(&q, (struct shape){ RC }, (struct shape){ RC, .srq = srq });
-	/* All receives are in one memory: that of p.b. */
+	/* All receives are in the memory of p.b. */
 	for (int i = 0; i < 8; i++)
 		post_shared(srq, &p.b, i, i * 4096, 4096);
 	for (int i = 0; i < 200; i++) {
@@ -53,7 +53,7 @@ static void srq_order(long len)
 	EQUAL(ibv_destroy_srq(srq), 0);
 }
 
-/* Each queue has a number of its own, as one of a domain has. */
+/* Each queue has its own number, as queues that belong to a domain do. */
 static void srq_numbers(long)
 {
 	struct ibv_srq *one = make_srq(16), *two = make_srq(16);
@@ -88,7 +88,7 @@ static void srq_limit(long)
 			if (i == 2)
 				event(IBV_EVENT_SRQ_LIMIT_REACHED, srq);
 		}
-		/* Once. */
+		/* The event comes only once. */
 		no_event(QUIET);
 	}
 	drop(&p);
@@ -209,7 +209,7 @@ static void make_xrc(struct xrc *x, struct shape s)
 	}
 	struct ibv_qp_init_attr_ex receive = { .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD, .xrcd = x->domain, .pd = pd };
 	NEED(x->b.qp = ibv_create_qp_ex(context, &receive));
-	/* librdmacm makes a shared receive queue with it. */
+	/* librdmacm makes a shared receive queue with this domain. */
 	NEED(x->b.qp->pd == pd);
 	s.type = IBV_QPT_XRC_SEND;
 	make_queues(&x->a, s);
@@ -329,7 +329,7 @@ static void xrc_fault(long)
 	drop_xrc(&x);
 }
 
-/* A shared queue that is not there, or of another domain. */
+/* A shared queue that does not exist, or that belongs to another domain. */
 static void xrc_wrong_queue(long of_another)
 {
 	struct xrc x, y;
@@ -345,7 +345,7 @@ static void xrc_wrong_queue(long of_another)
 	struct ibv_async_event e;
 	while (next_event(&e, QUIET))
 		NEED(e.element.qp == x.b.qp);
-	/* The other one is none the worse. */
+	/* The other one still works. */
 	SEND(&y.a, 11, 0, 8, .qp_type.xrc.remote_srqn = y.number[0]);
 	good(y.a.out, 11, IBV_WC_SEND), good(y.b.in, 1, IBV_WC_RECV);
 	drop_xrc(&x), drop_xrc(&y);

@@ -1,4 +1,4 @@
-/* States of a queue pair: the way up, the way down, what is asked for in each, and what may not be. */
+/* States of a queue pair: the way up, the way down, which attributes each state requires, and what is not allowed. */
 
 static struct ibv_qp_attr query(struct end *e)
 {
@@ -120,7 +120,7 @@ static void bad_transitions(long)
 	drop(&p);
 }
 
-/* Everything that waits ends with the queue pair, in order, and what comes later too. */
+/* Everything that waits ends with an error when the queue pair does, in order, and so does what is posted later. */
 static void flush(long)
 {
 	struct pair p;
@@ -128,7 +128,7 @@ static void flush(long)
 	MAKE_PAIR(&p, RC);
 	for (int i = 0; i < 4; i++)
 		post_receive(&p.a, 100 + i, 0, 64);
-	/* Nobody takes these. */
+	/* Nobody takes these messages. */
 	for (int i = 0; i < 4; i++)
 		SEND(&p.a, i, 0, 64, .send_flags = i & 1 ? IBV_SEND_SIGNALED : 0);
 	quiet(p.a.out);
@@ -159,7 +159,7 @@ static void reset_and_reuse(long type)
 			same(&p.b, 4096, 0, 100, round);
 			good(p.a.out, i, IBV_WC_SEND);
 		}
-		/* Done and waiting: nothing of both is heard of again. */
+		/* Requests that are done and requests that wait: a reset discards both. */
 		post_receive(&p.b, 50, 4096, 4096), post_receive(&p.b, 51, 4096, 4096);
 		SEND(&p.a, 52, 0, 100);
 		usleep(20000);
@@ -185,7 +185,7 @@ static void receives_before(long)
 	to_init(&p.a);
 	to_rtr(&p.b, p.a.qp->qp_num, p.a.psn), to_rtr(&p.a, p.b.qp->qp_num, p.b.psn);
 	to_rts(&p.a);
-	/* The receiver need not be ready to send. */
+	/* The receiver need not be able to send. */
 	SEND(&p.a, 2, 0, 64);
 	received(&p.b, 1, IBV_WC_RECV, 64), good(p.a.out, 2, IBV_WC_SEND);
 	drop(&p);
@@ -226,7 +226,7 @@ static void full_rings(long)
 	drop(&p);
 }
 
-/* Many connections whose completions are in one queue. */
+/* Many connections whose completions go to one queue. */
 static void many_in_one_queue(long)
 {
 	enum { PAIRS = 16 };

@@ -1,4 +1,4 @@
-/* Memory windows of both types, and keys that are taken away. */
+/* Memory windows of both types, and keys that are invalidated. */
 
 static struct ibv_mw *make_window(enum ibv_mw_type type)
 {
@@ -44,13 +44,13 @@ static void bind_any(struct end *e, struct ibv_mw *mw, size_t at, size_t len, in
 	(mw->type == IBV_MW_TYPE_1 ? bind_first : bind_second)(e, mw, at, len, rights);
 }
 
-/* What a side does to the other with a key. */
+/* What one side does to the other with a key. */
 static void use(struct end *e, uint64_t id, enum ibv_wr_opcode op, size_t at, size_t len, uint64_t address, uint32_t key)
 {
 	post_one(e, (struct ibv_send_wr){ .wr_id = id, .opcode = op, .send_flags = IBV_SEND_SIGNALED, .wr.rdma = { address, key } }, at, len);
 }
 
-/* A key that is refused ends the connection. */
+/* Using an invalid key ends the connection. */
 static void refused(struct pair *p, enum ibv_wr_opcode op, uint64_t address, uint32_t key)
 {
 	use(&p->a, 99, op, 0, 8, address, key);
@@ -64,7 +64,7 @@ static void window_use(long type)
 {
 	struct pair p;
 
-	/* Only the window lets the other side in. */
+	/* Only the window gives the other side access. */
 	MAKE_PAIR(&p, RC, .mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_REMOTE_ATOMIC);
 	struct ibv_mw *mw = make_window(type);
 	uintptr_t at = (uintptr_t)p.b.bytes + 5000;
@@ -119,7 +119,7 @@ static void window_rights(long type)
 	drop(&p);
 }
 
-/* Bound anew its old key is worth nothing. */
+/* When a window is bound again its old key becomes invalid. */
 static void window_rebound(long)
 {
 	struct pair p;
@@ -167,7 +167,7 @@ static void window_zero_based(long)
 	drop(&p);
 }
 
-/* A window of the second type is for the connection it was bound on, and one of the first type for all. */
+/* A window of type 2 is valid only for the connection on which it was bound, one of type 1 for all. */
 static void window_of_another(long type)
 {
 	struct pair p, q;
@@ -203,7 +203,7 @@ static void window_bound_twice(long)
 	drop(&p);
 }
 
-/* A window over a region that may not be written does not let anybody write. */
+/* A window over a read-only region lets nobody write. */
 static void window_over_read_only(long)
 {
 	struct pair p;
@@ -239,7 +239,7 @@ static void local_invalidate(long)
 	drop(&p);
 }
 
-/* The other side takes the window away with a message that says which. */
+/* The other side invalidates the window with a message that names its key. */
 static void send_with_invalidate(long len)
 {
 	struct pair p;
@@ -265,7 +265,7 @@ static void send_with_invalidate(long len)
 	drop(&p);
 }
 
-/* What is not bound, and what is no window, cannot be taken away. */
+/* A window that is not bound, and a key that is not a window's, cannot be invalidated. */
 static void invalidate_wrong(long of_region)
 {
 	struct pair p;
@@ -286,7 +286,7 @@ static void invalidate_wrong(long of_region)
 	drop(&p);
 }
 
-/* A region that is registered anew: with other rights, with other memory, in another domain. */
+/* A region that is registered again: with other rights, with other memory, in another domain. */
 static void reregistered(long)
 {
 	struct pair p;
@@ -313,7 +313,10 @@ static void reregistered(long)
 	EQUAL(ibv_dealloc_pd(another), 0);
 }
 
-/* Memory of another device, here of the kernel's udmabuf (include/uapi/linux/udmabuf.h, Linux 6.12), from the middle of its second page on. */
+/*
+ * Memory of another device, here of the kernel's udmabuf (include/uapi/linux/udmabuf.h, Linux 6.12), from the middle of its second
+ * page on.
+ */
 static void dma_buf(long)
 {
 	struct {
@@ -347,7 +350,7 @@ static void dma_buf(long)
 
 	struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, ALL_RIGHTS);
 	NEED(mr);
-	/* The region keeps it. */
+	/* The region keeps the memory. */
 	EQUAL(close(fd), 0);
 	fill(&p.a, 0, 5000, 3);
 	use(&p.a, 1, IBV_WR_RDMA_WRITE, 0, 5000, iova + 777, mr->rkey);
@@ -358,7 +361,7 @@ static void dma_buf(long)
 	good(p.a.out, 2, IBV_WC_RDMA_READ);
 	NEED(!memcmp(p.a.bytes + 6000, bytes + offset, 100));
 
-	/* On this side: what is sent comes from it, and what comes goes there. */
+	/* On this side: messages are sent from this memory and received into it. */
 	struct ibv_sge own = { iova + 8000, 100, mr->lkey };
 	memset(bytes + offset + 8000, 0xa5, 100);
 	post_receive(&p.b, 3, 0, 100);

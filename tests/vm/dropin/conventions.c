@@ -1,6 +1,6 @@
 /*
- * What calls return when they fail, what errno is then, and what is as before: one line for each, to be compared between
- * libibverbs and the drop-in.
+ * What calls return when they fail, what errno is then, and what is unchanged afterwards. One line for each, to compare libibverbs
+ * with the drop-in.
  *
  * usage: conventions DEVICE
  */

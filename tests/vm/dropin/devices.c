@@ -1,5 +1,5 @@
 /*
- * Devices and lists of them: one ibv_device for a device, in every list, for as long as the device is there.
+ * Devices and lists of them. A device has the same ibv_device in every list, for as long as the device exists.
  *
  * usage: devices DEVICE, with no other device in the machine; makes and removes two
  */
@@ -42,7 +42,7 @@ static struct ibv_device *of_list(struct ibv_device **list, const char *name)
 	return NULL;
 }
 
-/* The device of that name now, which need not be there any more afterwards. */
+/* The device that now has this name; it may be gone afterwards. */
 static struct ibv_device *now(const char *name)
 {
 	struct ibv_device **list = get(), *device = of_list(list, name);
@@ -71,7 +71,7 @@ static void one_pointer(void)
 	SAYS("when all are closed", "%d", now(device_name) == device);
 }
 
-/* librdmacm sorts the lists that it has. */
+/* librdmacm sorts the lists that it gets. */
 static void turned_round(void)
 {
 	struct ibv_device **list = get(), *last = list[count - 1];
@@ -131,7 +131,7 @@ static void of_a_child(void)
 	SAYS("the child's end", "%d", status);
 }
 
-/* In bytes; musl does not tell, so there in those of the pages that the process has. */
+/* Used memory in bytes. musl does not tell, so with musl the process's pages are counted. */
 static size_t used(void)
 {
 #ifdef __GLIBC__
@@ -149,7 +149,7 @@ static void memory(void)
 {
 	size_t before;
 
-	/* musl takes pages for a while until it uses them again. */
+	/* musl takes new pages for a while before it uses old ones again. */
 	for (int i = 0; i < 200; i++)
 		ibv_free_device_list(get());
 	before = used();
@@ -197,7 +197,7 @@ static void come_and_go(void)
 	run("mv /dev/infiniband/away /dev/infiniband/uverbs1");
 	say_list("with its file again");
 
-	/* With an open context the kernel would wait for it: rxe cannot take a device away from its users. */
+	/* With a context open the kernel would wait for it to close: rxe cannot take a device away from its users. */
 	run("rdma link delete rxe7");
 	say_list("when it has gone");
 	SAYS("gone, its name", "%s", ibv_get_device_name(second));

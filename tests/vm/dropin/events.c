@@ -1,6 +1,6 @@
 /*
- * Threads, signals and files of events: waiting calls are interrupted and refused alike, queues are shared by threads,
- * and a destroy waits until every event was acknowledged, by whomever.
+ * Threads, signals and event files. Waiting calls are interrupted and refused alike, threads share queues, and a destroy waits
+ * until every event was acknowledged, by any thread.
  *
  * usage: events DEVICE
  */
@@ -17,7 +17,7 @@ static void handler(int signal)
 	handled++;
 }
 
-/* A thread, its number for the kernel, and what it does. */
+/* A thread, its thread ID in the kernel, and what it does. */
 struct worker {
 	pthread_t thread;
 	atomic_int tid;
@@ -50,7 +50,7 @@ static struct worker *start(void (*work)(struct worker *worker), void *of)
 
 static void join(struct worker *worker) { MUST(!pthread_join(worker->thread, NULL)); }
 
-/* Waits until a thread waits in a system call. */
+/* Waits until a thread waits in the given system call. */
 static void until_in(struct worker *worker, long call)
 {
 	char path[64], line[64];
@@ -66,7 +66,7 @@ static void until_in(struct worker *worker, long call)
 		close(file);
 		MUST(length > 0);
 		line[length] = 0;
-		/* Or "running". */
+		/* The line can also be "running". */
 		if (line[0] >= '0' && line[0] <= '9' && atol(line) == call)
 			return;
 		usleep(1000);
@@ -204,7 +204,7 @@ static void shared_queues(void)
 	printf("four threads: %d once, %d bad, %d left\n", once, bad, left);
 }
 
-/* Objects come and go while a thread waits for an event of another. */
+/* Objects are made and destroyed while a thread waits for an event of another object. */
 static void destroyed_beside(void)
 {
 	struct worker *worker;

@@ -1,7 +1,7 @@
 /*
- * What a process and its child may do: registered memory stays the parent's though the child writes to the same pages, a
- * child ends in every way without harm, opens the device itself, what it does to inherited objects, and a program that goes on
- * in a child after it has opened the device.
+ * What a process and its child may do. Registered memory stays the parent's although the child writes to the same pages. A child
+ * can end in every way without harm, and can open the device itself. Also: what a child may do to inherited objects, and a program
+ * that opens the device and goes on in a child.
  *
  * usage: forks DEVICE
  */
@@ -40,7 +40,7 @@ static int whole_is(const char *memory, char byte)
 	return is;
 }
 
-/* The parent's pages for the device are those that it sees, whoever writes first. */
+/* The device uses the pages that the parent sees, whichever of the two writes first. */
 static void written_by_both(const char *name)
 {
 	int to_child[2], to_parent[2], status, seen = 0;
@@ -64,7 +64,7 @@ static void written_by_both(const char *name)
 		memset(one.memory, 'c', LARGE);
 		say(to_parent);
 		hear(to_child);
-		/* What the parent has sent meanwhile is nothing to the child. */
+		/* The child does not see what the parent has sent meanwhile. */
 		seen = whole_is(one.memory, 'c') + 2 * whole_is(two.memory, 'a');
 		memset(two.memory, 'd', LARGE);
 		say(to_parent);
@@ -133,7 +133,7 @@ static void with_own_device(void)
 }
 static void with_exec(void) { execl("/bin/true", "true", (char *)NULL); }
 
-/* What a child does to what it inherited, when the parent has gone on; and then the parent: one line. */
+/* What a child does to what it inherited, once the parent has gone on; then what the parent can still do. Prints one line. */
 static void inherited(const char *name, void (*act)(void))
 {
 	int go[2], said[2], posted[2], got[2] = { -1, -1 }, length;
@@ -212,7 +212,7 @@ static void daemonized(const char *name)
 	printf("%s: %.*s\n", name, length, text);
 }
 
-/* A child goes on with the batch that its parent has begun; and then the parent. */
+/* A child continues the batch that its parent has begun, and then the parent does. */
 static void goes_on(const char *name)
 {
 	struct ibv_qp_init_attr_ex init = {

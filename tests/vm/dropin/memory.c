@@ -1,5 +1,6 @@
 /*
- * Sizes that no machine has memory for, and sizes that this process may not have: an error, and the process lives.
+ * Sizes for which no machine has memory, and sizes that this process may not have. The call must return an error, and the process
+ * must live.
  *
  * usage: memory DEVICE
  */
@@ -13,7 +14,7 @@ static struct ibv_qp *qp;
 
 enum { HUGE_NUMBER = 1 << 30 };
 
-/* The room that the process has from here on. */
+/* Limits the memory that the process may take from here on. */
 static void limit(size_t more)
 {
 	struct rlimit room;
@@ -33,7 +34,7 @@ static void prepare(void)
 	MUST(qp = make_qp(pd, cq, NULL, IBV_QPT_RC));
 }
 
-/* What a call that makes something says, and whether the device still makes small ones. */
+/* Prints the result of a call that makes something, and whether the device can still make small objects. */
 static void made(const char *name, const void *object)
 {
 	int error = errno;
@@ -101,7 +102,10 @@ LARGE(large_srq_pieces, sized_srq(1, HUGE_NUMBER))
 LARGE(large_wq, sized_wq(HUGE_NUMBER, 1))
 LARGE(large_wq_pieces, sized_wq(1, HUGE_NUMBER))
 
-/* As large as the device has them, and no room for the ring: what is there is for the objects themselves. And no room at all. */
+/*
+ * Objects as large as the device allows, when there is memory for the objects themselves but not for the ring; and then with no
+ * memory at all.
+ */
 static struct ibv_device_attr attr;
 #define NO_ROOM(name, left, call) \
 	static void name(const char *what) { prepare(); MUST(!ibv_query_device(context, &attr)); limit(left); made(what, call); }
@@ -149,7 +153,7 @@ static void tables(const char *name)
 	OBJECT(name, ibv_create_rwq_ind_table(context, &init));
 }
 
-/* A list as long as it says, and longer than any request may be. */
+/* A list of the given length, longer than any request may be. */
 static struct ibv_sge *long_list(size_t count)
 {
 	struct ibv_sge *list = mmap(NULL, count * sizeof(*list), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,6 +1,4 @@
-/*
- * The names of errors and signals that glibc has a function for and musl has not. One that is not here is printed as "?".
- */
+/* The names of errors and signals, for which glibc has a function and musl has none. A name that is not here is printed as "?". */
 #pragma once
 
 #define NAMED(name) \

@@ -1,6 +1,6 @@
 /*
- * What calls do with null for each pointer, and with operations that a queue pair has not, each in a process of its own: a crash is
- * an answer, and libibverbs gives it often.
+ * What calls do with null for each pointer, and with operations that a queue pair does not have. Each call runs in its own process,
+ * so that a crash counts as an answer; libibverbs often crashes.
  *
  * usage: nulls DEVICE
  */
@@ -8,7 +8,7 @@
 
 static struct pair p;
 
-/* Every call there is, in the order of this file. */
+/* All calls, in the order of this file. */
 static struct {
 	const char *name;
 	void (*call)(const char *name);
@@ -24,7 +24,7 @@ static int count_of_calls;
 	} \
 	static void id(const char *name)
 
-/* A call whose answer is a number, an object, nothing; with what it needs opened before. */
+/* Calls whose answer is a number, an object, or nothing, each with what must be opened before. */
 #define CALL(id, ...) \
 	LISTED(id) \
 	{ \
@@ -45,7 +45,7 @@ static int count_of_calls;
 		printf("%s: nothing\n", name); \
 	}
 
-/* A batch on a queue pair of a type, which is refused: the queue pair stays as it is. One that is connected sends afterwards. */
+/* A batch on a queue pair of a type, which is refused and leaves the queue pair as it is. A connected queue pair then sends. */
 #define BATCH(id, type, ...) \
 	LISTED(id) \
 	{ \

@@ -9,7 +9,7 @@ static struct pair p;
 static struct ibv_cq_ex *cq;
 static struct ibv_poll_cq_attr none;
 
-/* The pair's first queue, as the extended interface knows it, with completions 1 to `count` in it. */
+/* The pair's first queue, opened with the extended interface, with completions 1 to `count` in it. */
 static void open_with(int count)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = 4 * DEPTH, .wc_flags = IBV_WC_STANDARD_FLAGS };
@@ -29,7 +29,7 @@ static void open_with(int count)
 	usleep(count ? 200000 : 0);
 }
 
-/* A queue pair comes and goes, and events are asked for. */
+/* A queue pair is made and destroyed, and events are requested. */
 static void queue_pairs(const char *name)
 {
 	struct side new;
@@ -68,7 +68,7 @@ static void queue_pairs(const char *name)
 	close_pair(&p);
 }
 
-/* Two polls on end, and each goes on where the one before ended. Then round the ring. */
+/* Two polls one after the other; the second continues where the first ended. Then around the ring. */
 static void in_turn(const char *name)
 {
 	struct ibv_wc wc[2];
@@ -105,8 +105,8 @@ static void in_turn(const char *name)
 }
 
 /*
- * A poll that goes on while there is more, for longer than the ring is long: sideway's rc_pingpong polls so, whose other side sends as fast as it
- * can. A receive for each round, flushed.
+ * A poll that continues while there is more, for longer than the ring is. sideway's rc_pingpong polls this way, while its other
+ * side sends as fast as it can. Here there is a flushed receive for each round.
  */
 static void long_poll(const char *name)
 {
@@ -157,7 +157,7 @@ static void forked(const char *name)
 	close_pair(&p);
 }
 
-/* Threads: two poll with the extended interface, one with the other. */
+/* Threads: two poll with the extended interface, one with the plain one. */
 enum { TOTAL = 400 };
 static int seen[TOTAL], taken, bad;
 
@@ -203,7 +203,7 @@ static void *by_lists(void *unused)
 	return unused;
 }
 
-/* Queue pairs come and go on the queue that is polled, and events are asked for. */
+/* Queue pairs are made and destroyed on the queue that is being polled, and events are requested. */
 static void *around(void *unused)
 {
 	while (!all_taken()) {
@@ -232,7 +232,7 @@ static void threads(const char *name)
 
 		wr.wr.rdma.remote_addr = (uintptr_t)p.two.memory;
 		wr.wr.rdma.rkey = p.two.mr->rkey;
-		/* No more than the queue has room for: what overflows it is lost. */
+		/* No more than the queue has room for: completions that overflow it are lost. */
 		while (id - __atomic_load_n(&taken, __ATOMIC_SEQ_CST) >= 2 * DEPTH)
 			sched_yield();
 		while ((error = post(&p.one, wr, 0, 8)) == ENOMEM)
@@ -244,7 +244,7 @@ static void threads(const char *name)
 	for (int id = 0; id < TOTAL; id++)
 		once += seen[id] == 1;
 	printf("%s: %d once, %d bad\n", name, once, bad);
-	/* Whatever was announced was not read: the queues go with it. */
+	/* Events that were announced were not read; they go away with the queues. */
 	close_pair(&p);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What posting returns: which request of a list is the bad one, what was posted before it, which states and flags are
- * refused, and what a request completes with that nobody can refuse before it is posted.
+ * What posting returns: which request of a list is reported as bad, what was posted before it, and which states and flags are
+ * refused. Also how a request completes whose fault cannot be seen before it is posted.
  *
  * usage: posts DEVICE
  */
@@ -8,7 +8,7 @@
 
 static struct pair p;
 
-/* The completions that came, after so many are waited for. */
+/* Prints the completions, after waiting for this many. */
 static void told_completions(const char *name, struct ibv_cq *cq, int count)
 {
 	printf("%s completes:", name);
@@ -19,7 +19,7 @@ static void told_completions(const char *name, struct ibv_cq *cq, int count)
 	printf("\n");
 }
 
-/* A list of three writes, of which the second is changed, on a pair of its own. */
+/* A list of three writes whose second one is changed, on a pair of its own. */
 static void list_of_three(const char *name, void (*change)(struct ibv_send_wr *wr))
 {
 	struct ibv_sge sge[100];
@@ -88,7 +88,7 @@ static void full_queues(void)
 	printf("bad is: %d\n", (int)(bad - wr));
 }
 
-/* A queue pair in each state that is not for work, with a receive and a send. */
+/* A queue pair in each state that does not allow work, with a receive and a send. */
 static void states(void)
 {
 	static const char *const NAMES[] = { "RESET", "INIT", "RTR", [IBV_QPS_ERR] = "ERR" };
@@ -137,7 +137,7 @@ static void shared(void)
 	MUST(!ibv_destroy_qp(side.qp) && !ibv_destroy_srq(srq));
 }
 
-/* Every failure that the peer tells ends in the state ERR: a pair of its own for each. */
+/* Each failure that the peer reports ends in the state ERR. Each has its own pair. */
 static void failing(const char *name, enum ibv_wr_opcode opcode, uint64_t away, uint32_t key, uint32_t local_key)
 {
 	struct pair pair;
@@ -184,7 +184,7 @@ static void *sends(void *ex)
 	return NULL;
 }
 
-/* Another thread's batch waits for the end of this one, which is none of it. */
+/* Another thread's batch waits until this one has ended, and is no part of it. */
 static void waits(struct ibv_qp_ex *ex)
 {
 	pthread_t thread;
@@ -244,7 +244,7 @@ static void extended(void)
 	MUST(!ibv_destroy_qp(qp));
 }
 
-/* The parts of an operation in each order, and operations without some. */
+/* The parts of an operation in every order, and operations that lack some. */
 static void parts(void)
 {
 	struct ibv_qp_init_attr_ex init = {
@@ -287,7 +287,7 @@ static void parts(void)
 		printf("datagram %d: %s\n", i, error_name(ibv_wr_complete(ex)));
 		struct ibv_wc both[2] = { completion(p.one.cq), completion(p.one.cq) };
 
-		/* Which of the two sides is told first means nothing. */
+		/* It does not matter which of the two sides is told first. */
 		for (int j = 0; j < 2; j++) {
 			struct ibv_wc wc = both[(both[0].wr_id == 10) ^ j];
 

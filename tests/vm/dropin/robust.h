@@ -1,6 +1,6 @@
 /*
- * What the programs share that run with libibverbs and with the drop-in: a line for each answer, "name: answer", and two
- * connected queue pairs in one process. Whatever is not to be compared goes to standard error.
+ * Shared by the programs that run with libibverbs and with the drop-in: a line for each answer, "name: answer", and two connected
+ * queue pairs in one process. Output that is not to be compared goes to standard error.
  */
 #pragma once
 #define _GNU_SOURCE
@@ -48,7 +48,7 @@ static inline const char *error_name(int error)
 	return name ? name : "?";
 }
 
-/* A number that is zero, an errno, or below zero with errno. */
+/* An answer that is zero, an errno, or negative with errno set. */
 static inline void number(const char *name, int answer, int error)
 {
 	if (answer < 0)
@@ -57,7 +57,7 @@ static inline void number(const char *name, int answer, int error)
 		printf("%s: %s\n", name, error_name(answer));
 }
 
-/* What makes an object. */
+/* The result of a call that makes an object. */
 static inline void object(const char *name, const void *made, int error)
 {
 	printf("%s: %s\n", name, made ? "made" : error_name(error));
@@ -93,7 +93,7 @@ static inline struct ibv_context *open_device(void)
 	return context;
 }
 
-/* A queue pair with all that it needs, and its peer. */
+/* A queue pair with everything that it needs, and its peer. */
 struct side {
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
@@ -207,7 +207,7 @@ static inline void close_pair(struct pair *pair)
 	MUST(!ibv_close_device(pair->context));
 }
 
-/* The next completion, waited for. */
+/* Waits for the next completion. */
 static inline struct ibv_wc completion(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
@@ -237,7 +237,7 @@ static inline int post_receive(struct side *to, uint64_t wr_id)
 	return ibv_post_recv(to->qp, &wr, &bad);
 }
 
-/* Writes bytes of one memory to the same place in the other's. */
+/* Writes bytes of one memory to the same place in the other side's. */
 static inline enum ibv_wc_status write_across(struct side *from, struct side *to, size_t at, uint32_t length)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
@@ -248,7 +248,7 @@ static inline enum ibv_wc_status write_across(struct side *from, struct side *to
 	return completion(from->cq).status;
 }
 
-/* Runs a call in a child, so that a crash or a call that never ends is an answer too. The child says the answer. */
+/* Runs a call in a child process, so that a crash, or a call that never returns, is an answer too. The child prints the answer. */
 static inline void apart(const char *name, void (*call)(const char *name))
 {
 	int status;

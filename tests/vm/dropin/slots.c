@@ -1,5 +1,5 @@
 /*
- * The tables of functions of a context: which there are, and those that only programs made long ago call.
+ * The tables of functions in a context: which functions are there, and those that only old programs call.
  *
  * usage: slots DEVICE
  */
@@ -97,7 +97,7 @@ static void extended(void)
 	printf("has room for all: %d\n", all->sz >= sizeof(*all));
 }
 
-/* The attributes of a port when that call was the only one. */
+/* The size of a port's attributes when this was the only call for them. */
 enum { FIRST_PORT_ATTR = 48 };
 
 static void old_queries(void)
@@ -126,7 +126,7 @@ static void old_queries(void)
 	NUMBER("query_port 0 by its slot", query_port(context, 0, &slot));
 }
 
-/* As the header of libibverbs 1.1.8 had it inline. */
+/* As in an inline function of the header of libibverbs 1.1.8. */
 static void old_flow(void)
 {
 	struct verbs_context *all = verbs_get_ctx(context);

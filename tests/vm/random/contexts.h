@@ -14,7 +14,7 @@ static void open_device(int at)
 	ibv_free_device_list(list);
 }
 
-/* A close with objects left over would leave them without their device. */
+/* Closing a context with objects left over would leave them without their device. */
 static int has_objects(const struct ibv_context *context)
 {
 	int has = 0;
@@ -152,7 +152,7 @@ static void region_step(void)
 		uint8_t *start = is("mr-of") ? memory + arg[3] : areas[at];
 		NEEDS(!region->mr && pd);
 		if (is("mr")) {
-			/* As new; a piece of a huge length is never reached. */
+			/* Filled as when new. A piece with a huge length is never reached. */
 			memset(areas[at], 0, ROOM);
 			registered(at, ibv_reg_mr(pd, areas[at], arg[3], rights(4)), areas[at], arg[3], (uintptr_t)areas[at]);
 		} else if (is("mr-of") && arg[5] == NONE) {
@@ -226,7 +226,10 @@ static int bind_rights(int at)
 	return flags[WORD(at, words)];
 }
 
-/* Binds a window of either type. One of type 2 is bound when it is known to be unbound, and by a queue pair that is older. */
+/*
+ * Binds a window of either type. A window of type 2 is bound only if it is known to be unbound, and by a queue pair that is older
+ * than the window.
+ */
 static void bind(struct pair *pair, struct window *window, struct region *region)
 {
 	int flags = (arg[7] & 1 ? 0 : IBV_SEND_SIGNALED) | (arg[7] & 2 ? IBV_SEND_FENCE : 0);
@@ -249,7 +252,7 @@ static void bind(struct pair *pair, struct window *window, struct region *region
 	}
 }
 
-/* Only what is bound for certain: rxe does not survive the other. */
+/* Unbinds only what is certainly bound: rxe does not survive anything else. */
 static void unbind(struct pair *pair, struct window *window)
 {
 	if (window->mw->type == IBV_MW_TYPE_1) {

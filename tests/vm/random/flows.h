@@ -1,4 +1,4 @@
-/* Flows and their counters, work queues, their tables, queue pairs that spread over them, and frames from the wire. */
+/* Flows and their counters, work queues, their tables, queue pairs that spread packets over them, and frames from the wire. */
 #pragma once
 #include "posts.h"
 #include "world.h"
@@ -71,7 +71,7 @@ static void begin_rule(int port)
 	rule.attr.size = sizeof(rule.attr), rule.attr.port = port, rule.attr.type = IBV_FLOW_ATTR_NORMAL;
 }
 
-/* A rule by its name; no if it has none. */
+/* Makes a rule by its name; returns 0 if there is no such rule. */
 static int named(const char *name)
 {
 	static const uint8_t ee[6] = { 2, 0, 0, 0, 0, 0xee }, two[6] = { 2, 0, 0, 0, 0, 2 }, all[6] = { 255, 255, 255, 255, 255, 255 };
@@ -117,7 +117,7 @@ static int named(const char *name)
 	return 1;
 }
 
-/* A rule of the headers that the bits choose: with a value in each field, or with a mask that lets some of it go. */
+/* A rule of the headers that the bits choose, with a value in each field, or with a mask that ignores some of it. */
 static void built(uint64_t bits, int masked)
 {
 	uint8_t some = masked ? 3 : 0xff;
@@ -192,7 +192,7 @@ static void flow_step(void)
 		NEEDS(named(word[3]));
 	if (!is("flow-default") && arg[of_counters] != NONE && rule.attr.type == IBV_FLOW_ATTR_NORMAL) {
 		struct ibv_counters *counting = counters[place(of_counters)];
-		/* Without a point, mlx5's driver would wait for ever at the next attach. */
+		/* Without a point, mlx5's driver would wait forever at the next attach. */
 		NEEDS(counting && counting->context == qp->context && has_points[place(of_counters)]);
 		ADD(IBV_FLOW_SPEC_ACTION_COUNT, ibv_flow_spec_counter_action)->counters = counting;
 	}
@@ -273,7 +273,7 @@ static void table_step(void)
 		struct ibv_wq *list[2] = { work_queues[place(3)], arg[4] == NONE ? work_queues[place(3)] : work_queues[place(4)] };
 		struct ibv_context *context = contexts[place(2)];
 		struct ibv_rwq_ind_table_init_attr init = { arg[5] == 2, list, 0 };
-		/* The number of entries is a power of two. */
+		/* The number of entries must be a power of two. */
 		NEEDS(!tables[at] && context && list[0] && list[1] && (arg[5] == 1 || arg[5] == 2));
 		NEEDS(list[0]->context == context && list[1]->context == context);
 		made(tables[at] = ibv_create_rwq_ind_table(context, &init));

@@ -1,9 +1,9 @@
-/* Queue pairs: their making, states, attributes, requests, groups and ends; and address handles. */
+/* Queue pairs: their creation, states, attributes, requests, groups and destruction; and address handles. */
 #pragma once
 #include "queues.h"
 #include "world.h"
 
-/* A GID that leads back to this device: of an IPv4 address where there is one. */
+/* A GID that leads back to this device: one of an IPv4 address, if there is one. */
 static int gid_index(struct ibv_context *context, union ibv_gid *gid)
 {
 	static const uint8_t ipv4[12] = { [10] = 0xff, [11] = 0xff };
@@ -18,7 +18,7 @@ static int gid_index(struct ibv_context *context, union ibv_gid *gid)
 	return entries[chosen].gid_index;
 }
 
-/* That of the port, on InfiniBand. */
+/* The LID of the port, on InfiniBand. */
 static uint16_t lid_of(struct ibv_context *context)
 {
 	struct ibv_port_attr port = { 0 };
@@ -69,7 +69,7 @@ static void create_qp(int at)
 	}
 }
 
-/* Which attributes a state takes; the bits are those of `modify`. */
+/* The attributes that each state takes; the bits are those of `modify`. */
 static const unsigned usual[3][4] = { { 0x7, 0x7, 0x4003, 1 }, { 0x1f8, 0x78, 0, 0 }, { 0x3e00, 0x200, 0x200, 0 } };
 
 static int column(const struct ibv_qp *qp)
@@ -114,7 +114,10 @@ static void connect_pairs(struct ibv_qp *qp, const struct ibv_qp *other, struct 
 	}
 }
 
-/* Takes what has come so far: librxe leaves completions in the queue when their queue pair goes or is reset, the drop-in does not. */
+/*
+ * Takes what has come so far. When a queue pair is destroyed or reset, librxe leaves its completions in the queue and the drop-in
+ * does not.
+ */
 static void take_before(const struct ibv_qp *qp)
 {
 	static struct taken all[4096];
@@ -190,7 +193,7 @@ static enum ibv_qp_state state_of(int at)
 	return WORD(at, words);
 }
 
-/* rxe waits long for the window of a queue pair that goes first. */
+/* If the queue pair is destroyed before its window, rxe waits for a long time. */
 static int has_window(const struct ibv_qp *qp)
 {
 	for (int i = 0; i < PLACES; i++)
@@ -263,7 +266,7 @@ static void group_step(void)
 	}
 	NEEDS(m->qp);
 	settle();
-	/* Whoever went first would have been refused. */
+	/* The queue pair still exists: destroying a member of a group would have been refused. */
 	if (done(ibv_detach_mcast(m->qp, &m->gid, m->lid)))
 		m->qp = NULL;
 }

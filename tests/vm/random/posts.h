@@ -5,7 +5,7 @@
 
 static const char *const operations[] = { "send", "write", "read", "send-imm", "write-imm", "send-inv", "swap", "add" };
 
-/* The same request so many times: region, offset, length, flags and times are the arguments from `at` on. */
+/* Posts the same request a number of times. Region, offset, length, flags and times are the arguments from `at` on. */
 static void post(struct ibv_qp *qp, struct ibv_send_wr request, int at)
 {
 	static uint8_t bytes[1 << 16];
@@ -62,7 +62,7 @@ static void send_step(void)
 	}
 	switch (operation) {
 	case 5:
-		/* Once for each bind, and for what is bound for certain. */
+		/* Only once for each bind, and only for what is certainly bound. */
 		NEEDS(!window || (window->mw->type == IBV_MW_TYPE_2 && arg[9] == 1));
 		wr.invalidate_rkey = key;
 		if (window)
@@ -95,7 +95,7 @@ static void datagram(void)
 	post(qp, wr, 6);
 }
 
-/* A frame to one of the addresses that rules name, of UDP over IPv4. */
+/* A UDP frame over IPv4, to one of the addresses that rules name. */
 static void frame(uint8_t *bytes, size_t len, int to)
 {
 	static const uint8_t rest[] = { 2, 0, 0, 0, 0, 0xee, 8, 0, 0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
@@ -137,7 +137,7 @@ static void receive_step(void)
 	NEEDS(qp && region->mr);
 	something_runs = 1;
 	int error = ibv_post_recv(qp, receives(arg[5], 200, region, arg[3], arg[4]), &bad);
-	/* librxe tells the first that it does not post only if it has looked at one. */
+	/* librxe reports the first request that it does not post only if it has looked at one. */
 	if (!done(error) && (control || (qp->state != IBV_QPS_RESET && !qp->srq)))
 		say(" at %d", bad ? (int)bad->wr_id : -1);
 }

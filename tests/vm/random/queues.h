@@ -7,7 +7,7 @@ struct taken {
 	int at;
 };
 
-/* Completions of one queue pair and one direction have an order; among the others it means nothing. */
+/* Completions of one queue pair and one direction are in order. Order between others means nothing. */
 static int compare_taken(const void *one, const void *two)
 {
 	const struct taken *a = one, *b = two;
@@ -18,7 +18,7 @@ static int compare_taken(const void *one, const void *two)
 	return by ? by : a->at - b->at;
 }
 
-/* What a completion says of a window. */
+/* What a completion tells about a window. */
 static void learn(const struct ibv_wc *wc)
 {
 	for (int i = 0; i < PLACES; i++) {
@@ -31,7 +31,7 @@ static void learn(const struct ibv_wc *wc)
 	}
 }
 
-/* Takes completions until there are so many, or there is quiet. */
+/* Takes completions until there are this many, or until none come any more. */
 static int take(struct ibv_cq *cq, struct taken *all, int most)
 {
 	int count = 0, was_running = something_runs;
@@ -43,7 +43,7 @@ static int take(struct ibv_cq *cq, struct taken *all, int most)
 				say("poll %d ", got);
 				return count;
 			}
-			/* A card writes none for a receive of raw packets, and libmlx5 hands that on. */
+			/* A card writes no number for a receive of raw packets, and libmlx5 passes that on. */
 			if (control && all[count].wc.wr_id >= 200 && all[count].wc.wr_id < 500)
 				all[count].wc.qp_num = 0;
 			learn(&all[count].wc);
@@ -164,7 +164,7 @@ static void cq_step(void)
 	}
 }
 
-/* The same receive so many times. */
+/* The same receive, this many times. */
 static struct ibv_recv_wr *receives(int count, int first, const struct region *region, uint64_t offset, uint64_t len)
 {
 	static struct ibv_recv_wr list[32];

@@ -1,26 +1,28 @@
 /*
- * Random programs through libibverbs, whichever the loader finds; see ../../random/README.md. Reads them as `uverbs-random print`
- * writes them, and prints of each step what came of it. Each program runs in a process of its own: a crash is an answer.
+ * Random programs through whichever libibverbs the loader finds; see ../../random/README.md. Reads them as `uverbs-random print`
+ * writes them, and prints the result of each step. Each program runs in its own process, so that a crash counts as an answer.
  *
  * usage: voice DEVICE MICROSECONDS [CONTROL]    how long the device may take for what was posted; the line of a virtual card
  *
- * Left out, which is `-`:
- * - what libibverbs has not: readers, snapshots, samplers, pools (DEVX is mlx5dv's), completion counters in software, options of an open,
- *   words of rules, frames of a generator, futures, faults
- * - on mlx5, where the port is Ethernet's and without an address: other queue pairs than those of raw packets, shared receive queues, address
- *   handles, windows; and on a port of InfiniBand those of raw packets, which a card has not there, though the virtual one does not say so
- * - objects of two open devices in one call: libibverbs hands on a number, which is another object's there
- * - operations that queue pairs of a type have not, which are tried by ../dropin/posts.c
- * - a send to a queue pair that cannot send yet: librxe refuses it and carries it out later, the drop-in refuses it (../dropin/posts.c)
- * - an invalidate of a window of type 2 that is not bound for certain, a bind by a queue pair that is younger than the window, a
- *   destroy of a queue pair before its window: rxe does not survive the first, and hangs at the others (docs/internals/kernels.md)
+ * Steps that are left out, printed as `-`:
+ * - what libibverbs does not have: readers, snapshots, samplers, pools (DEVX belongs to mlx5dv), completion counters in software,
+ *   options of an open, words of rules, frames of a generator, futures, faults
+ * - on mlx5 with an Ethernet port, which has no address: queue pairs other than those of raw packets, shared receive queues,
+ *   address handles, windows; and on an InfiniBand port queue pairs of raw packets, which a card does not have there, though the
+ *   virtual card does not say so
+ * - objects of two open devices in one call: libibverbs passes on a number, which is another object's in the other context
+ * - operations that queue pairs of a type do not have; ../dropin/posts.c tries them
+ * - a send to a queue pair that cannot send yet: librxe refuses it and carries it out later, the drop-in refuses it
+ *   (../dropin/posts.c)
+ * - an invalidate of a window of type 2 that is not certainly bound, a bind by a queue pair that is younger than the window, and
+ *   destroying a queue pair before its window: rxe does not survive the first, and hangs at the others (docs/internals/kernels.md)
  * - a group that is joined with a second LID, after which the queue pair cannot be destroyed (docs/internals/abi.md)
- * - a flow on counters without a point, after which an attach never returns, and a point at the last index there could be, for which
- *   the kernel writes outside its memory (the same page)
- * - on mlx5, the number of the queue pair in completions of receives: the card writes none, and libmlx5 hands that on
- * - how large a shared queue became: 6.1 tells librxe what was asked for, the drop-in tells the room that there is
- * - on rxe, which of the receives was refused first in reset or with a shared queue: librxe does not say
- * - a close with objects left over, which would be used after that
+ * - a flow on counters without a point, after which an attach never returns, and a point at the last possible index, for which the
+ *   kernel writes outside its memory (the same page)
+ * - on mlx5, the number of the queue pair in completions of receives: the card writes none, and libmlx5 passes that on
+ * - how large a shared queue became: 6.1 tells librxe what was asked for, the drop-in reports the room that there is
+ * - on rxe, which receive was refused first in reset or with a shared queue: librxe does not say
+ * - a close with objects left over, which would be used after it
  */
 #include "world.h"
 
@@ -33,7 +35,7 @@
 enum { SECONDS = 30 };
 
 struct verb {
-	const char *names; /* between spaces */
+	const char *names; /* with a space before and after each */
 	void (*step)(void);
 };
 
@@ -81,7 +83,7 @@ static void step(char *line)
 	say("-");
 }
 
-/* All that is left goes, windows before their queue pairs; what is refused is told. */
+/* Destroys all that is left, windows before their queue pairs; prints what is refused. */
 static void end(void)
 {
 	result[0] = 0;

@@ -2,7 +2,7 @@
 # The step `voices` of the lanes random and random-mlx5, which source this after guest.sh, random/programs.sh and dropin-common.sh: random
 # programs in C with libibverbs and with the drop-in.
 
-# A tenth of all, and a hundred at least; none at all with 0.
+# A tenth of all programs, but at least a hundred; none at all with 0.
 # shellcheck disable=SC2154  # programs.sh has $count
 a_tenth() { if [ "$count" -ge 1000 ]; then echo $((count / 10)); else echo 100; fi; }
 voices=${UVERBS_RANDOM_VOICES:-$(a_tenth)}
@@ -17,8 +17,8 @@ judged() { # judged: all that was played so far; lists what differs in again
         >"$OUT/judged" 2>"$OUT/judged.err"
 }
 
-# A program that differs is played again with both libraries, and with more and more time; with libibverbs in a hurry too, which shows what
-# is a matter of time.
+# A program that differs is played again with both libraries, with more and more time. It is also played with libibverbs and little time,
+# which shows what depends on timing.
 voices() { # voices ABOUT DIFFERENCES [CONTROL]
     about=$1 differences=$here/random/$2 control=${3:-}
     print() { "$UVERBS_RANDOM" print --about "$about" --seed "$seed" "$@"; }

@@ -1,4 +1,4 @@
-/* What a program has made: objects of each kind at four places, their memory, and how results are said. */
+/* What a program has made: objects of each kind at four places, their memory, and how results are printed. */
 #pragma once
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 enum { PLACES = 4, WORDS = 16, MEMORY = 16384 };
 #define NONE UINT64_MAX
-/* Memory of a place: all that can be registered, and behind it nothing as far as any length reaches. */
+/* Memory of a place: everything that can be registered, and after it unmapped addresses, as far as any length reaches. */
 #define ROOM ((size_t)1 << 20)
 #define RESERVED ((size_t)1 << 33)
 
@@ -36,7 +36,7 @@ struct region {
 };
 struct window {
 	struct ibv_mw *mw;
-	struct ibv_qp *by; /* the last that was asked to bind it */
+	struct ibv_qp *by; /* the last one that was asked to bind it */
 	int state;
 	uint64_t wr_id;
 	uint32_t next;
@@ -73,7 +73,7 @@ static uint8_t *areas[PLACES], *memory;
 static struct { uint32_t number; int place; } numbers[256];
 static int count_of_numbers;
 
-/* For calls that return an errno, and for those that return -1 or null and set it. */
+/* For calls that return an errno, and for calls that return -1 or null and set errno. */
 static int done(int error)
 {
 	if (error == -1)
@@ -89,7 +89,7 @@ static int done(int error)
 
 #define made(object) done((object) ? 0 : -1)
 
-/* An object is not there, or its place is taken; or the step is left out. */
+/* An object is not there, or its place is taken, or the step is left out. */
 #define ABSENT do { say("-"); return; } while (0)
 #define NEEDS(what) do { if (!(what)) ABSENT; } while (0)
 
@@ -113,7 +113,7 @@ static int place(int at)
 	return arg[at] < PLACES ? (int)arg[at] : 0;
 }
 
-/* What was posted is carried out in the device's own time. */
+/* The device carries out what was posted in its own time; this waits for it. */
 static void settle(void)
 {
 	if (something_runs)

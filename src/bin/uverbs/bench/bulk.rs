@@ -1,4 +1,4 @@
-//! Counters that one command reads: pools of them, with a flow for each counter.
+//! Counters that one command reads: pools of counters, with a flow for each counter.
 
 use uverbs::mlx5::{CounterPool, PoolFlow};
 use uverbs::{CompletionQueue, FlowRule, OpenOptions, ProtectionDomain, QueuePair, RawPacket};
@@ -11,7 +11,7 @@ use crate::target::Target;
 /// Addresses of these rules.
 const ROW: u8 = 0xfd;
 
-/// As many counters as are wanted and no more, on an open device of their own, in the order that they are released in.
+/// Exactly as many counters as requested, on their own open device, in the order in which they are released.
 #[derive(Debug)]
 pub(super) struct Bulk {
     flows: Vec<PoolFlow>,
@@ -45,7 +45,7 @@ impl Bulk {
         Reads::Bulk(self.pools.iter().map(CounterPool::reader).collect())
     }
 
-    /// Releases everything. All is tried; the first error is told.
+    /// Releases everything, even after an error; returns the first error.
     pub(super) fn release(self) -> uverbs::Result<()> {
         let Self { flows, pools, qp, cq, pd } = self;
         let flows: Vec<_> = flows.into_iter().map(|flow| told(flow.destroy())).collect();

@@ -22,7 +22,7 @@ pub(super) struct Figures {
     max_ns: u64,
 }
 
-/// Those of the samples before.
+/// The figures of the warm-up samples.
 #[derive(Debug, Serialize)]
 pub(super) struct WarmUp {
     count: u64,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::tally::Tally;
 
-/// Lines for each halving of what is left up to 100 %.
+/// The number of lines each time the rest up to 100 % halves.
 const STEPS: u32 = 5;
 
-/// Where the distribution of one of several measurements goes: of `volatile-1`, `f.hgrm` becomes `f-volatile-1.hgrm`.
+/// The file for one of several measurements: for `volatile-1`, `f.hgrm` becomes `f-volatile-1.hgrm`.
 pub(super) fn path(path: &Path, measurement: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let mut name = format!("{stem}-{measurement}");

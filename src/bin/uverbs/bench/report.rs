@@ -11,7 +11,7 @@ use super::mode::Mode;
 use super::run::Result;
 use crate::Outcome;
 
-/// What holds for all measurements of a run.
+/// What applies to all measurements of a run.
 #[derive(Clone, Debug)]
 pub(super) struct About {
     pub(super) device: String,
@@ -51,7 +51,7 @@ pub(super) struct Row {
     pub(super) result: Result,
 }
 
-/// A row with everything that is to be known of it.
+/// A row with everything that is known about it.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     mode: Mode,
@@ -114,12 +114,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// One JSON object a line.
+/// One JSON object per line.
 pub(super) fn json(about: &About, rows: &[Row]) -> Outcome<String> {
     figures::json(rows.iter().map(|row| Line::new(about, row)))
 }
 
-/// A table, and what it must be read with.
+/// A table, and the remarks needed to read it.
 pub(super) fn table(about: &About, rows: &[Row]) -> String {
     let About { device, driver, kernel, clock, floor, .. } = about;
     let note = about.kind.remark().map(|note| format!("; {note}")).unwrap_or_default();
@@ -145,7 +145,7 @@ load     {}{batch}; each sample reads all counters once
     text
 }
 
-/// What is to be known of single rows.
+/// Remarks on single rows.
 fn remarks(text: &mut String, about: &About, rows: &[Row]) {
     let mut seen = Vec::new();
     for row in rows {

@@ -17,7 +17,7 @@ const DEVICE: &[(u64, &str)] = &[
     (DeviceCapFlags::UD_AV_PORT_ENFORCE.bits(), "UD_AV_PORT_ENFORCE"),
     (DeviceCapFlags::CURR_QP_STATE_MOD.bits(), "CURR_QP_STATE_MOD"),
     (DeviceCapFlags::SHUTDOWN_PORT.bits(), "SHUTDOWN_PORT"),
-    // Not in the kernel's list of what user space may see; libibverbs has a name for it.
+    // Not in the kernel's list of what user space may see, but libibverbs has a name for it.
     (1 << 9, "INIT_TYPE"),
     (DeviceCapFlags::PORT_ACTIVE_EVENT.bits(), "PORT_ACTIVE_EVENT"),
     (DeviceCapFlags::SYS_IMAGE_GUID.bits(), "SYS_IMAGE_GUID"),
@@ -41,8 +41,8 @@ const EXTENDED: &[(u64, &str)] = &[
     (DeviceCapFlags::FLUSH_PERSISTENT.bits(), "FLUSH_PERSISTENT"),
     (DeviceCapFlags::ATOMIC_WRITE.bits(), "ATOMIC_WRITE"),
 ];
-/// So many of them have names in the listing. The rest is "unknown" to ibv_devinfo, up to rdma-core 56 and
-/// beyond, and listings are compared; JSON has all names.
+/// The number of bits that have names in the listing. ibv_devinfo prints the others as "unknown", in rdma-core 56 and later too, and
+/// listings are compared. JSON has all names.
 const EXTENDED_LISTED: usize = 2;
 const PAGING: &[(u64, &str)] = &[(1, "ODP_SUPPORT"), (2, "ODP_SUPPORT_IMPLICIT")];
 const PAGING_TRANSPORT: &[(u64, &str)] = &[
@@ -70,7 +70,7 @@ pub(super) fn flags(section: &mut Section, flags: u32) {
     names(section, "device_cap_flags_names", flags.into(), DEVICE, DEVICE.len());
 }
 
-/// Names under the line before; the listing has so many of them.
+/// Names below the previous line. The listing has only the first ones.
 fn names(section: &mut Section, key: &str, bits: u64, known: &[(u64, &str)], listed: usize) {
     section.flags(named(bits, &known[..listed]).iter().map(String::as_str));
     section.json.insert(key.to_owned(), named(bits, known).into());
@@ -100,7 +100,7 @@ pub(super) fn extended(
     match caps.timestamp_mask {
         0 => unsupported(section, "completion_timestamp_mask", "completion_timestamp_mask not supported"),
         mask => {
-            // One tab more than the others have.
+            // This section is indented by one tab more than the others.
             let mut wide = Section::new(1, 7);
             wide.text("completion timestamp_mask", format_args!("{mask:#018x}"));
             section.text.push_str(&wide.text);
@@ -144,7 +144,7 @@ fn unsupported(section: &mut Section, key: &str, text: &str) {
     section.json.insert(key.to_owned(), Value::Null);
 }
 
-/// The kinds of queue pairs of a set, if it has any.
+/// The kinds of queue pairs in a set, if there are any.
 fn queue_pairs(section: &mut Section, types: u32, connected: bool) {
     let bit = |number: u8| 1_u64 << number;
     let names = [
@@ -203,7 +203,7 @@ fn tags(section: &mut Section, caps: &TmCaps) {
     inner.number("max_ops", caps.max_ops);
     inner.number("max_sge", caps.max_sge);
     inner.flag_list("flags", named((caps.flags & 1).into(), &[(1, "IBV_TM_CAP_RC")]));
-    // The device has fields of these names too, so JSON keeps them apart.
+    // The device has fields with these names too, so JSON keeps them apart.
     section.text.push_str(&inner.text);
     section.json.insert("tag_matching".to_owned(), json!(inner.json));
 }

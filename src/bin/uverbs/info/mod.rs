@@ -1,7 +1,7 @@
 //! `uverbs info`: what a device is and can do.
 //!
-//! Names, values and layout are those of `ibv_devinfo -v`, so that the two can be compared; then comes a
-//! section that only this program has.
+//! Names, values and layout are those of `ibv_devinfo -v`, so that the two can be compared. After them comes a section that only this
+//! program has.
 
 mod caps;
 mod port;
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     if args.json { output.json(&device.json) } else { output.text(device.text) }
 }
 
-/// Everything but the ports.
+/// Everything except the ports.
 fn device(context: &Context, device: &Device, answer: &ExQueryDeviceResp) -> Outcome<Section> {
     let base = answer.base;
     let mut section = Section::new(1, 5);
@@ -109,7 +109,7 @@ fn device(context: &Context, device: &Device, answer: &ExQueryDeviceResp) -> Out
     Ok(section)
 }
 
-/// The firmware's version; of a device of which nobody has words, the number taken apart as libibverbs does.
+/// The firmware's version. If there is no text for the device, the number is split up as libibverbs does it.
 fn firmware(context: &Context, number: u64) -> String {
     let part = |shift: u32| number >> shift & 0xffff;
     let said = context.firmware(number);
@@ -137,7 +137,7 @@ fn own(context: &Context, device: &Device) -> Section {
         false => Err(format!("the driver {} has no flows", device.driver())),
     });
     support(&mut section, "flows", flows);
-    // Tried by making one, which nothing else can see, and destroying it again.
+    // Found out by making one, which nothing else can see, and destroying it again.
     let counters = match context.create_counters() {
         Ok(counters) => {
             counters.destroy().map(|()| Ok("supported: packets, bytes")).map_err(|(_, error)| error)
@@ -151,7 +151,7 @@ fn own(context: &Context, device: &Device) -> Section {
     section
 }
 
-/// Supported, unsupported and why, or not to be found out and why.
+/// Supported; unsupported, and why; or unknown, and why.
 fn support(section: &mut Section, key: &str, found: uverbs::Result<Result<&str, String>>) {
     match found {
         Ok(Ok(text)) => section.field(key, text, json!({ "supported": true })),

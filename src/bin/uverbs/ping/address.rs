@@ -1,4 +1,4 @@
-//! What a side must know of a line's other end.
+//! What one side must know about the other end of a connection.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,21 +6,21 @@ use std::net::Ipv6Addr;
 use serde::{Serialize, Serializer};
 use uverbs::Endpoint;
 
-/// One end of a line.
+/// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// Of the queue pair that receives.
+    /// The end of the queue pair that receives.
     pub(super) endpoint: Endpoint,
-    /// Of an extended connection.
+    /// Only for an extended connection.
     pub(super) extended: Option<Extended>,
 }
 
-/// The other numbers of an end of an extended connection.
+/// The other numbers of one end of an extended connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extended {
     /// The queue pair that sends.
     pub(super) sender: u32,
-    /// The shared receive queue that messages are for.
+    /// The shared receive queue to which messages are sent.
     pub(super) srq: u32,
 }
 
@@ -30,7 +30,7 @@ impl Address {
         Endpoint { qp_num: self.extended.map_or(self.endpoint.qp_num, |of| of.sender), ..self.endpoint }
     }
 
-    /// Reads what an address is written as.
+    /// Reads the text form of an address.
     pub(super) fn read(text: &str) -> Option<Self> {
         if let Ok(endpoint) = text.parse() {
             return Some(Self { endpoint, extended: None });
@@ -42,7 +42,7 @@ impl Address {
         Some(Self { endpoint: endpoint(receiver)?, extended: Some(extended) })
     }
 
-    /// As the pingpong programs write it.
+    /// The text form that the pingpong programs use.
     pub(super) fn written(&self) -> String {
         let Endpoint { lid, qp_num, psn, gid } = self.endpoint;
         let Some(Extended { sender, srq }) = self.extended else { return self.endpoint.to_string() };

@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::table::{Cell, Style, Table};
 use crate::units::Scaled;
 
-/// A reader, and what it has read last and before that.
+/// A reader, and the last two readings.
 pub(super) struct Counters {
     reader: Statistics,
     only_hardware: bool,
@@ -20,7 +20,7 @@ pub(super) struct Counters {
     read_at: Option<Instant>,
     /// Seconds between the last two readings.
     seconds: Option<f64>,
-    /// By port that has any, of the driver's own; read each time, since others switch them.
+    /// By port, for ports with optional counters: those of the driver. They are read each time, since others can switch them on and off.
     optional: Vec<(u32, Vec<OptionalStatistic>)>,
 }
 
@@ -57,7 +57,7 @@ impl Counters {
         Ok(())
     }
 
-    /// The growth of a counter in a second, since the reading before.
+    /// The growth of a counter per second since the previous reading.
     fn rate(&self, row: &Statistic) -> Option<f64> {
         let earlier = self.earlier.iter().find(|earlier| {
             earlier.port() == row.port() && earlier.source() == row.source() && earlier.name() == row.name()
@@ -66,7 +66,7 @@ impl Counters {
         Some(row.growth(earlier)? as f64 / seconds)
     }
 
-    /// What could not be read of what is wanted.
+    /// What was requested but could not be read.
     fn missing(&self) -> impl Iterator<Item = &Missing> {
         self.reader
             .missing()

@@ -1,4 +1,4 @@
-//! Objects that are alive on a device.
+//! The objects that exist on a device.
 
 use std::net::SocketAddr;
 
@@ -55,7 +55,7 @@ impl Objects {
         self.counts = self.resources.summary()?;
         self.lists.clear();
         match self.queue_pairs() {
-            // A soft device has the counts alone.
+            // A soft device has only the counts.
             Err(error) if error.kind() == ErrorKind::Unsupported => return Ok(()),
             list => self.lists.push(list?),
         }

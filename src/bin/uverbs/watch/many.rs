@@ -1,4 +1,4 @@
-//! Many rules, which only count.
+//! Many rules, which are only counted.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::rules::{NOT_NORMAL, Wanted, counting_rule, file};
 use crate::table::{Cell, Colours, Table};
 use crate::target::Target;
 
-/// The rules of a file, or those of them that are about one device.
+/// The rules of a file, or those of them that belong to one device.
 pub(super) fn of_file(path: &Path, device: Option<&str>) -> Outcome<Vec<Wanted>> {
     let mut wanted = file::load(path)?;
     let path = path.display();
@@ -63,7 +63,7 @@ fn named(text: &str) -> (&str, &str) {
     text.split_once('=').map_or((text, text), |(name, rule)| (name.trim(), rule.trim()))
 }
 
-/// The devices that rules are about, each once, in their order.
+/// The devices that the rules name, each once, in their order.
 pub(super) fn devices(wanted: &[Wanted]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for rule in wanted {
@@ -88,14 +88,14 @@ pub(super) struct Many {
 struct Row {
     wanted: Wanted,
     counting: Counting,
-    /// The place of its device.
+    /// The index of its device.
     rig: usize,
-    /// What was read last, and what was shown last.
+    /// The last reading, and the reading that was last shown.
     now: Totals,
     count: Count,
 }
 
-/// A row as JSON has it.
+/// A row as it is in JSON.
 #[derive(Serialize)]
 struct Shown<'a> {
     name: &'a str,
@@ -105,7 +105,7 @@ struct Shown<'a> {
     count: Count,
 }
 
-/// A reading as JSON has it.
+/// A reading as it is in JSON.
 #[derive(Serialize)]
 struct Reading<'a> {
     elapsed_ns: u64,
@@ -114,7 +114,7 @@ struct Reading<'a> {
 }
 
 impl Many {
-    /// Puts rules in force on these devices, which are all that they are about.
+    /// Puts rules in force on these devices, which must include all that the rules name.
     pub(super) fn start(wanted: Vec<Wanted>, targets: &[(String, Target)]) -> Outcome<Self> {
         let (mut rigs, mut rows) = (Vec::new(), Vec::new());
         for (place, (device, target)) in targets.iter().enumerate() {
@@ -151,7 +151,7 @@ impl Many {
         Ok(())
     }
 
-    /// For a terminal: one page.
+    /// One page, for a terminal.
     fn page(&self, elapsed: Duration) -> String {
         let has_devices = self.rigs.len() > 1;
         let mut head = vec!["RULE"];
@@ -172,7 +172,7 @@ impl Many {
 }
 
 impl Counted for Many {
-    /// Nothing is received.
+    /// Nothing is received here.
     fn drain(&mut self) -> Outcome {
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Counted for Many {
     }
 }
 
-/// The devices of these names, of which the machine's are looked for once; all soft ones are this one.
+/// The devices with these names. The machine's devices are looked up only once; all soft ones are this one.
 pub(super) fn targets(names: &[&str], soft: &SoftDevice, trace: bool) -> Outcome<Vec<(String, Target)>> {
     let mut machine = None;
     let mut found = Vec::with_capacity(names.len());

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::units::Scaled;
 
-/// What one rule has counted: totals since the start, and rates since the reading before.
+/// What one rule has counted: totals since the start, and rates since the previous reading.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Count {
     pub(super) packets: u64,
@@ -17,11 +17,11 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// Of so many now, so long after the reading before.
+    /// Counts with these totals now, this long after the previous reading.
     pub(super) fn new(before: &Self, packets: u64, bytes: u64, passed: Duration) -> Self {
         let rate = |now: u64, before: u64| match now.saturating_sub(before) as f64 / passed.as_secs_f64() {
             rate if rate.is_finite() => rate,
-            // No time at all has passed.
+            // No time has passed.
             _ => 0.0,
         };
         Self {
@@ -70,7 +70,7 @@ pub(super) struct Reading {
     pub(super) count: Count,
     /// Packets that reached the queue pair's memory.
     pub(super) received: u64,
-    /// Frames that the capture or the generator has given to the device; none on a real one.
+    /// Frames that the capture or the generator has given to the device; none on a real device.
     pub(super) offered: Option<u64>,
 }
 

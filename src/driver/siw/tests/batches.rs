@@ -1,4 +1,4 @@
-//! Batches, of which the first request gets its flag last.
+//! Batches, whose first request gets its flag last.
 
 use uverbs_abi::siw::WQE_SIGNALLED;
 
@@ -13,7 +13,7 @@ fn flags(bench: &Bench) -> [bool; ENTRIES as usize] {
 #[test]
 fn the_kernel_comes_to_no_request_of_a_batch_before_it_is_published() {
     let mut bench = Bench::new();
-    // The kernel stands at the second slot.
+    // The kernel is at the second slot.
     bench.send(0).unwrap();
     bench.take_send().unwrap();
     for wr_id in 1..4 {
@@ -40,7 +40,7 @@ fn of_a_batch_that_is_forgotten_no_slot_keeps_its_flag() {
     assert_eq!(flags(&bench), [true, false, false, false]);
     assert_eq!(bench.send(5), Ok(Published::Told));
     assert_eq!([0, 1, 2].map(|_| bench.take_send().map(|slot| slot.id)), [Some(0), Some(5), None]);
-    // Of receives too.
+    // The same for receives.
     for wr_id in 0..3 {
         bench.receives.writing::<false>().put(wr_id, [PIECE].iter()).unwrap();
         assert_eq!(bench.take_receive(), None);
@@ -129,7 +129,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
     assert!(is_free(&bench));
 }
 
-/// What was not shown is not late.
+/// A request that was not published is not taken out as late.
 #[test]
 fn what_was_not_published_is_not_taken_out_as_late() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What a queue holds, and when it lets that go.
+//! What a queue holds, and when it releases it.
 
 use super::*;
 use crate::device::SoftDevice;
@@ -55,7 +55,7 @@ fn the_one_region_of_all_requests_goes_when_the_slot_of_its_newest_is_used_again
     held.let_all_go();
     assert_eq!((owners(&one), owners(&two)), (1, 1));
 
-    // Of requests that were not posted nothing is left, unless an earlier one needs it.
+    // Nothing is kept of requests that were not posted, unless an earlier one needs it.
     let put = |held: &mut Held, regions: &[&MemoryRegion]| {
         let mut slots = held.slots();
         for (slot, region) in (1..).zip(regions) {
@@ -74,7 +74,7 @@ fn the_one_region_of_all_requests_goes_when_the_slot_of_its_newest_is_used_again
     put(&mut held, &[&one, &two]);
     held.let_go(1, 2, |_| None);
     assert_eq!((owners(&one), owners(&two)), (3, 1));
-    // Along the links of a list.
+    // Follows the links of a list.
     put(&mut held, &[&two, &two, &two]);
     held.let_go(1, 2, |slot| Some(slot + 2));
     assert_eq!(owners(&two), 2);
@@ -95,11 +95,11 @@ fn a_datagram_of_another_region_or_address_holds_them_until_its_slot_is_used_by_
     for _ in 0..2 {
         assert_eq!(put(&[&one], Some(&to)), (2, 1, 2, 1), "the same changes nothing");
     }
-    // From now on each slot holds what it holds: the other one what all did.
+    // From now on each slot holds its own objects. The other slot holds what all of them held.
     assert_eq!(put(&[&two], Some(&to)), (2, 2, 3, 1));
     assert_eq!(put(&[&two], Some(&other)), (2, 2, 2, 2));
     assert_eq!(put(&[&one, &two], Some(&other)), (3, 2, 2, 2));
-    // Of bytes in the request.
+    // For bytes that are in the request itself.
     assert_eq!(put(&[], Some(&other)), (2, 1, 2, 2));
     assert_eq!(put(&[], Some(&to)), (2, 1, 3, 1));
     assert_eq!(put(&[], None), (2, 1, 2, 1));
@@ -119,7 +119,7 @@ fn datagrams_of_one_region_for_one_address_hold_both_once_and_bytes_let_the_regi
     held.slots().hold(2, &[], Some(&to));
     assert_eq!(owners(), (1, 2));
     held.slots().hold(0, &segment, Some(&to));
-    // Not posted: as it was before.
+    // Not posted: everything is as before.
     held.let_go(0, 1, |_| None);
     assert_eq!(owners(), (1, 2));
     for slot in [3, 1, 0, 2, 1] {
@@ -127,7 +127,7 @@ fn datagrams_of_one_region_for_one_address_hold_both_once_and_bytes_let_the_regi
         held.slots().hold(slot, &[], Some(&to));
         assert_eq!((owners(), held.slots.len()), ((2, 2), 0), "held once");
     }
-    // One of a region may still be under way, whatever number of others was posted behind it.
+    // A request with a region may still be under way, however many others were posted after it.
     for _ in 0..3 {
         held.slots().hold(1, &[], Some(&to));
     }
@@ -138,13 +138,13 @@ fn datagrams_of_one_region_for_one_address_hold_both_once_and_bytes_let_the_regi
     }
     held.let_all_go();
     assert_eq!(owners(), (1, 1));
-    // A batch of which nothing is posted, the first.
+    // The first batch, of which nothing is posted.
     held.slots().hold(0, &segment, Some(&to));
     held.let_go(0, 1, |_| None);
     assert_eq!(owners(), (1, 1));
 }
 
-/// What was not posted does not count.
+/// Requests that were not posted do not count.
 #[test]
 fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_are_slots() {
     let [one, two] = regions();
@@ -173,7 +173,7 @@ fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_a
     pass(&mut held, &[2]);
     assert_eq!((one.owners(), held.slots.len()), (1, 0));
     pass(&mut held, &[3]);
-    // Each slot by itself.
+    // Each slot separately.
     held.slots().hold_in_order(0, &one);
     held.slots().hold_in_order(1, &two);
     for (slot, left) in [(2, (3, 2)), (3, (2, 2)), (0, (1, 2)), (1, (1, 1))] {

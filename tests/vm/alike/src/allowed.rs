@@ -1,5 +1,5 @@
-//! The differences that there may be, each with its reason. A row that is not met is as wrong as a difference that is no
-//! row. docs/internals/drivers.md has them as [`page`] prints them.
+//! The differences that are allowed, each with its reason. A row for which no difference is found is as wrong as a difference without a
+//! row. docs/internals/drivers.md shows the rows as [`page`] prints them.
 
 use crate::compare::Difference;
 
@@ -7,12 +7,12 @@ use crate::compare::Difference;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Through {
     Crate,
-    /// The drop-in for libibverbs (uverbs-c), of which the same program makes use that is linked to libibverbs.
+    /// The drop-in for libibverbs (uverbs-c). The program that is linked to libibverbs runs with it unchanged.
     DropIn,
 }
 
 impl Through {
-    /// What the program prints is in this file.
+    /// The file with what the program prints.
     pub(crate) const fn recording(self) -> &'static str {
         match self {
             Self::Crate => "ours.txt",
@@ -21,7 +21,7 @@ impl Through {
     }
 }
 
-/// Where a row is met. The drop-in sends rules as they are, so that errno is the kernel's, and has no hints.
+/// On which side the difference appears. The drop-in passes rules on unchanged, so errno is the kernel's, and it has no hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Met {
     Both,
@@ -40,7 +40,7 @@ impl Met {
 
 struct Row {
     met: Met,
-    /// How the step begins.
+    /// The beginning of the step.
     step: &'static str,
     what: &'static str,
     theirs: &'static str,
@@ -58,12 +58,12 @@ const fn row(
     Row { met: Met::Both, step, what, theirs, ours, why }
 }
 
-/// A difference that the drop-in does not have.
+/// A difference that appears only without the drop-in.
 const fn without_drop_in(row: Row) -> Row {
     Row { met: Met::Crate, ..row }
 }
 
-/// A difference that the drop-in alone has.
+/// A difference that appears only with the drop-in.
 const fn of_drop_in(row: Row) -> Row {
     Row { met: Met::DropIn, ..row }
 }
@@ -117,7 +117,7 @@ impl Row {
     }
 }
 
-/// Each difference with its reason, and the rows that were not met.
+/// Each difference with its reason, and the rows for which no difference was found.
 pub(crate) fn judge(
     differences: &[Difference],
     through: Through,
@@ -129,7 +129,7 @@ pub(crate) fn judge(
     (judged, rows().filter(|row| !is_met(row)).map(Row::name).collect())
 }
 
-/// The table of the documentation.
+/// The table for the documentation.
 pub(crate) fn page() -> String {
     let mut page =
         "| step | what | libibverbs | this crate | why |\n| --- | --- | --- | --- | --- |\n".to_owned();

@@ -1,4 +1,4 @@
-//! Where the two recordings differ: results, commands, and their fields.
+//! Where two recordings differ: results, commands, and the commands' fields.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::allowed;
 use crate::fields;
 use crate::recording::{self, Sent, Step};
 
-/// One difference, with the first word of the step that it was met in.
+/// One difference, with the first word of the step in which it appeared.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Difference {
     pub(crate) step: String,
@@ -22,7 +22,7 @@ fn join<T: AsRef<str>>(words: &[T]) -> String {
     if words.is_empty() { "-".to_owned() } else { words.join(", ") }
 }
 
-/// The fields in which two commands of a name differ: what, theirs, ours.
+/// The fields in which two commands of the same name differ: what, theirs, ours.
 fn fields(theirs: &Sent, ours: &Sent) -> Vec<[String; 3]> {
     let mut found = Vec::new();
     if theirs.status != ours.status {
@@ -59,7 +59,7 @@ fn step(theirs: &Step, ours: &Step) -> Vec<Difference> {
     if theirs.results != ours.results {
         found.push(["result".to_owned(), join(&theirs.results), join(&ours.results)]);
     }
-    // Commands of the same names are compared in their order; what only one side sent is named.
+    // Commands of the same name are compared in their order. Those that only one side sent are listed by name.
     let mut rest: Vec<&Sent> = ours.sent.iter().collect();
     let mut missing = Vec::new();
     let mut order = Vec::new();
@@ -83,7 +83,7 @@ fn step(theirs: &Step, ours: &Step) -> Vec<Difference> {
     found.into_iter().map(|[what, theirs, ours]| Difference { step: text(), what, theirs, ours }).collect()
 }
 
-/// All differences of two recordings of the same steps.
+/// All differences between two recordings of the same steps.
 pub(crate) fn differences(theirs: &[Step], ours: &[Step]) -> Result<Vec<Difference>, String> {
     let mut found = Vec::new();
     for (theirs, ours) in theirs.iter().zip(ours) {
@@ -98,8 +98,8 @@ pub(crate) fn differences(theirs: &[Step], ours: &[Step]) -> Result<Vec<Differen
     Ok(found)
 }
 
-/// Compares `theirs.txt` and `ours.txt`, or `drop-in.txt`, of a directory, and prints the table. Fails if a difference is not on the list, or
-/// one that is was not met.
+/// Compares `theirs.txt` and `ours.txt`, or `drop-in.txt`, of a directory, and prints the table. Fails if a difference is not on the
+/// list, or if one on the list was not found.
 pub(crate) fn print(directory: &Path, through: allowed::Through) -> Result<(), String> {
     let read = |name: &str| {
         let text = fs::read_to_string(directory.join(name)).map_err(|error| format!("{name}: {error}"))?;

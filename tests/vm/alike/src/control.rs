@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-/// The guest's end of the line, which the lane has made raw.
+/// The guest's end of the line, which the lane has set to raw mode.
 #[derive(Debug)]
 pub(crate) struct Control {
     requests: File,
@@ -17,7 +17,7 @@ impl Control {
         Ok(Self { requests, answers: BufReader::new(File::open(path)?) })
     }
 
-    /// Asks for something, and returns the lines before `ok`.
+    /// Sends a request, and returns the lines before `ok`.
     pub(crate) fn ask(&mut self, request: &str) -> Result<Vec<String>, String> {
         let failed = |error: std::io::Error| format!("control line: {error}");
         self.requests.write_all(format!("{request}\n").as_bytes()).map_err(failed)?;

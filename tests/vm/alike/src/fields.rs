@@ -1,7 +1,7 @@
-//! What of the commands is not compared.
+//! The parts of the commands that are not compared.
 //!
-//! Offsets are bytes, from `include/linux/mlx5/mlx5_ifc.h` of Linux 6.1: the head of a command has 16 bytes, the context
-//! of a completion queue follows at 0x10, that of a send or receive queue at 0x20, its work queue 0x30 behind.
+//! Offsets are in bytes, from `include/linux/mlx5/mlx5_ifc.h` of Linux 6.1. The head of a command has 16 bytes. The context of a
+//! completion queue is at 0x10, that of a send or receive queue at 0x20, with its work queue 0x30 further.
 
 use std::ops::Range;
 
@@ -9,8 +9,7 @@ use std::ops::Range;
 pub(crate) const INPUT: usize = 0;
 pub(crate) const OUTPUT: usize = 1;
 
-/// Addresses, numbers that each library gives out by itself, and how many pages of which size the kernel found: different
-/// in every run.
+/// Addresses, numbers that each library assigns by itself, and how many pages of which size the kernel found. They differ in every run.
 #[rustfmt::skip]
 const MASKED: &[(&str, usize, Range<usize>)] = &[
     // page_offset, log_page_size, dbr_addr, pas
@@ -42,7 +41,7 @@ const MASKED: &[(&str, usize, Range<usize>)] = &[
     ("CREATE_MKEY", INPUT, 0x110..usize::MAX),
 ];
 
-/// Commands with a list of pages, whose length says how many there are.
+/// Commands that contain a list of pages, so their length depends on the number of pages.
 const WITH_PAGES: &[&str] = &["CREATE_CQ", "MODIFY_CQ", "CREATE_SQ", "CREATE_RQ", "CREATE_MKEY"];
 
 /// Whether the length of a command is not compared.
@@ -50,7 +49,7 @@ pub(crate) fn has_pages(name: &str, half: usize) -> bool {
     half == INPUT && WITH_PAGES.contains(&name)
 }
 
-/// Clears what is not compared.
+/// Clears the bytes that are not compared.
 pub(crate) fn mask(name: &str, half: usize, bytes: &mut [u8]) {
     for (_, _, range) in MASKED.iter().filter(|row| row.0 == name && row.1 == half) {
         let len = bytes.len();

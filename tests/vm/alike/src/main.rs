@@ -1,6 +1,5 @@
-//! The same steps through this crate (`ours`), or its drop-in for libibverbs, and through libibverbs (`theirs.c`), and a
-//! comparison of both.
-//! `tests/vm/run --lane mlx5-beside` runs it; see README.md there.
+//! Runs the same steps through this crate (`ours`) or its drop-in for libibverbs, and through libibverbs (`theirs.c`), and compares the
+//! two. `tests/vm/run --lane mlx5-beside` runs it; see README.md there.
 
 mod allowed;
 mod compare;

@@ -1,5 +1,5 @@
-//! The steps through this crate. Prints what `theirs.c` prints: of each step its text, its result, and the commands that
-//! the device got meanwhile.
+//! Runs the steps through this crate. Prints what `theirs.c` prints: for each step its text, its result, and the commands that the device
+//! received meanwhile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::rule;
 
 const SLOT: usize = 2048;
 
-/// The objects of the steps, by their numbers.
+/// The objects of the steps, by number.
 #[derive(Debug, Default)]
 struct World {
     context: Option<Context>,
@@ -31,7 +31,7 @@ struct World {
     flows: BTreeMap<u32, Flow>,
 }
 
-/// Why a step has no result: the call failed, which is one, or the step makes no sense.
+/// Why a step has no normal result: the call failed, which is a result too, or the step makes no sense.
 enum Failure {
     Call(Error),
     Step(String),
@@ -64,7 +64,7 @@ fn bytes(hex: &str) -> Result<Vec<u8>, String> {
     (0..hex.len()).step_by(2).map(|at| byte(at).ok_or_else(|| format!("{hex}: no bytes"))).collect()
 }
 
-/// Destroys an object of a kind; one that could not be stays.
+/// Destroys an object of a kind. If that fails the object stays.
 fn end<T>(
     objects: &mut BTreeMap<u32, T>,
     index: u32,
@@ -144,7 +144,7 @@ impl World {
         Ok(String::new())
     }
 
-    /// Waits for so many completions, and then takes what else there is.
+    /// Waits for this many completions, and then takes all others that are there.
     fn poll(&mut self, cq: &str, count: &str, mr: &str) -> Done {
         let (cq, memory, count) = (get(&mut self.cqs, cq)?, get(&mut self.mrs, mr)?, number::<usize>(count)?);
         let end = Instant::now() + Duration::from_secs(5);
@@ -194,7 +194,7 @@ impl World {
     fn obey(&mut self, device: &str, words: &[&str]) -> Done {
         match *words {
             ["open"] => self.context = Some(uverbs::devices()?.named(device)?.open()?),
-            // With what could not be destroyed, if so.
+            // This also drops objects that could not be destroyed.
             ["close"] => *self = Self::default(),
             ["pd"] => self.pd = Some(self.context()?.alloc_pd()?),
             ["cq", index, entries] => {
@@ -248,17 +248,17 @@ fn attributes(state: &str) -> Result<Attributes, String> {
     })
 }
 
-/// The status by the number that libibverbs gives it.
+/// The status as the number that libibverbs uses.
 fn status(status: Status) -> u32 {
     (0..64).find(|number| Status::from(*number) == status).unwrap_or(u32::MAX)
 }
 
-/// A system call that strace shows and that does nothing.
+/// A system call that does nothing, as a mark for strace.
 fn mark(side: &str) {
     let _ = Path::new(side).exists();
 }
 
-/// Plays all steps.
+/// Runs all steps.
 pub(crate) fn play(device: &str, control: &Path, steps: &Path) -> Result<(), String> {
     let text = fs::read_to_string(steps).map_err(|error| format!("{}: {error}", steps.display()))?;
     let mut control = Control::open(control).map_err(|error| format!("{}: {error}", control.display()))?;

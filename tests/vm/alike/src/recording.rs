@@ -1,10 +1,10 @@
 //! What one of the programs printed.
 
-/// A command that the device got, and its answer.
+/// A command that the device received, and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) name: String,
-    /// The device's status and, up to 1,024 bytes each, input and output.
+    /// The device's status, and up to 1,024 bytes each of input and output.
     pub(crate) status: String,
     pub(crate) bytes: [Vec<u8>; 2],
     pub(crate) lens: [usize; 2],
@@ -40,7 +40,7 @@ fn sent(line: &str) -> Option<Sent> {
     })
 }
 
-/// Reads a recording; what begins with `#` is for people.
+/// Reads a recording. Lines that begin with `#` are for human readers.
 pub(crate) fn read(text: &str) -> Result<Vec<Step>, String> {
     let mut steps: Vec<Step> = Vec::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -1,5 +1,5 @@
-//! Rules as the steps write them: a word with `=` sets a field, another begins a header or an action. A value is
-//! hexadecimal, with a mask behind `/` unless all bits count.
+//! Rules as the steps write them. A word with `=` sets a field; any other word begins a header or an action. A value is hexadecimal, with
+//! a mask after `/` unless all bits count.
 
 use uverbs::{
     Counters, Esp, Eth, FlowLabel, FlowRule, FlowTag, Gre, Ipv4, Ipv6, Mpls, Normal, Tcp, Udp, Vni, Vxlan,
@@ -110,7 +110,7 @@ fn mpls(spec: Mpls, name: &str, value: u128, mask: u128) -> Option<Mpls> {
     (name == "word").then_some(spec.word_masked(value as u32, mask as u32))
 }
 
-/// A rule with the headers and actions that the words name.
+/// A rule with the headers and actions that the words describe.
 pub(crate) fn normal(
     priority: u16,
     words: &[&str],

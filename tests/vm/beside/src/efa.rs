@@ -1,4 +1,4 @@
-//! What posting and polling cost on an EFA through this crate: what `efa.c` measures through C.
+//! What posting and polling cost on an EFA through this crate. `efa.c` measures the same through C.
 
 use std::hint::black_box;
 
@@ -16,10 +16,10 @@ use crate::path::{
 const POST_DATAGRAM_INLINE: [&str; 2] = ["post datagram, inline", "post datagram 16, inline"];
 const POLL_SENT: [&str; 2] = ["poll sent", "poll sent 16"];
 const POLL_SENT_DATAGRAM: [&str; 2] = ["poll sent datagram", "poll sent datagram 16"];
-/// Through C they are posted by the extended interface alone.
+/// In C only the extended interface can post these.
 const READ: [&str; 2] = ["wr_rdma_read", "wr_rdma_read 16"];
 
-/// A queue pair that sends to itself, and its rows: posting, posting inline, polling receives and sends.
+/// A queue pair that sends to itself, and its rows: posting, posting inline, polling receives and polling sends.
 struct Side<T: QpType> {
     qp: QueuePair<T>,
     sent: CompletionQueue,
@@ -28,7 +28,7 @@ struct Side<T: QpType> {
 }
 
 impl<T: QpType> Side<T> {
-    /// `many` messages, once from the memory of `room`, once inline.
+    /// Sends `many` messages, once from the memory of `room` and once inline.
     fn messages(
         &mut self,
         rows: &mut Rows,
@@ -62,7 +62,7 @@ pub(crate) fn counters(device: &str) -> uverbs::Result<()> {
     let mut rows = Rows::default();
     for turn in 0..WARM + TURNS {
         rows.is_warm = turn >= WARM;
-        // What a read costs beyond a number that is there.
+        // The cost of a read is counted beyond that of returning a number that is already there.
         rows.count("nothing", || {
             black_box(std::ptr::from_ref(counter).addr());
         });
@@ -74,7 +74,7 @@ pub(crate) fn counters(device: &str) -> uverbs::Result<()> {
     Ok(())
 }
 
-/// Measures with reliable datagrams, and with those of UD.
+/// Measures with reliable datagrams, and with UD datagrams.
 pub(crate) fn datagrams(device: &str) -> uverbs::Result<()> {
     let context = open(device)?;
     let pd = context.alloc_pd()?;

@@ -1,4 +1,4 @@
-//! What posting and polling cost, and reads, of all sides, and whether that is within `limits.txt`. Each side has left a file with a line
+//! What posting, polling and reads cost on all sides, and whether that is within `limits.txt`. Each side has left a file with a line
 //! `name: instructions calls allocations` for each operation.
 
 use std::fs;
@@ -8,23 +8,23 @@ const HEAD: &str = "\
 | operation | drop-in | Debian 12 | sid | drop-in / lesser | at most | Rust | Rust / lesser | at most |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
-/// The sides through C: the drop-in, and libibverbs of two releases.
+/// The sides in C: the drop-in, and libibverbs of two releases.
 const IN_C: [&str; 3] = ["drop-in", "debian-12", "sid"];
 const IN_RUST: &str = "rust";
 
 const LIMITS: &str = include_str!("../limits.txt");
 
-/// The most that an operation may cost, as a multiple of what the cheaper libibverbs takes.
+/// The most that an operation may cost, as a multiple of the cheaper libibverbs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limit {
-    /// What it is to be; none where the other side has no such operation, or nothing is promised.
+    /// The target; none where the other side has no such operation, or nothing is promised.
     pub(crate) goal: Option<f64>,
-    /// What holds instead, until the goal is reached.
+    /// The limit that applies until the goal is reached.
     pub(crate) until_then: Option<f64>,
 }
 
 impl Limit {
-    /// `1.00`, `1.00 (1.52)`, `- (1.52)` or `-`.
+    /// Parses `1.00`, `1.00 (1.52)`, `- (1.52)` or `-`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (goal, rest) = text.split_once(" (").map_or((text, None), |(goal, rest)| (goal, Some(rest)));
         let goal = if goal == "-" { None } else { Some(goal.parse().ok()?) };
@@ -48,7 +48,7 @@ impl Limit {
 /// An operation with its limits for C and for Rust.
 type Limits<'a> = (&'a str, [Limit; 2]);
 
-/// The section of `limits.txt` on this kind of message.
+/// The section of `limits.txt` for this kind of message.
 fn limits(kind: &str) -> Result<Vec<Limits<'static>>, String> {
     let parse = |line: &'static str| {
         let [name, in_c, in_rust] = line.split(" | ").collect::<Vec<_>>()[..] else { return None };
@@ -68,7 +68,7 @@ pub(crate) fn section<T>(kind: &str, parse: impl Fn(&'static str) -> Option<T>) 
     if rows.is_empty() { Err(format!("limits.txt has nothing on `{kind}`")) } else { Ok(rows) }
 }
 
-/// Instructions, system calls, calls of the allocator.
+/// Instructions, system calls, allocator calls.
 type Counts = [u64; 3];
 
 fn counts(text: &str) -> Result<Vec<(String, Counts)>, String> {
@@ -86,7 +86,7 @@ fn counts(text: &str) -> Result<Vec<(String, Counts)>, String> {
 struct Row {
     name: String,
     in_c: [u64; 3],
-    /// None where it has no such operation.
+    /// None if Rust has no such operation.
     in_rust: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ impl Row {
         count as f64 / theirs.into_iter().min().unwrap_or_default() as f64
     }
 
-    /// The ratios through C and through Rust.
+    /// The ratios for C and for Rust.
     fn ratios(&self) -> [Option<f64>; 2] {
         [Some(self.in_c[0]), self.in_rust].map(|count| count.map(|count| self.of_lesser(count)))
     }
@@ -113,13 +113,13 @@ impl Row {
     }
 }
 
-/// The file that the step of a side leaves.
+/// The file that a side's step leaves.
 fn file(kind: &str, side: &str) -> String {
     format!("{}-{side}.out", if kind == "reads" { kind } else { "path" })
 }
 
-/// Reads what the guest has left in `directory`, and prints the table. Nothing may cost more than `limits.txt` says, allocate, or
-/// make more system calls than libibverbs.
+/// Reads what the guest has left in `directory`, and prints the table. No operation may cost more than `limits.txt` says, allocate, or
+/// make more system calls than with libibverbs.
 pub(crate) fn print(kind: &str, directory: &Path) -> Result<(), String> {
     let side = |name: &str| {
         let name = file(kind, name);
@@ -259,7 +259,7 @@ mod tests {
             print("messages", &directory)
         };
         assert_eq!(check("400 0 0", "400 0 0", &rows), Ok(()));
-        // The lesser of the two counts.
+        // The lower of the two counts.
         let above = |error: Result<(), String>| error.unwrap_err().matches("times libibverbs").count();
         assert_eq!(above(check("9000 0 0", "400 0 0", &rows)), rows.len());
         assert_eq!(above(check("400 0 0", "9000 0 0", &rows)), in_rust.len());

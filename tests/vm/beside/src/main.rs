@@ -1,7 +1,6 @@
-//! What operations cost through this crate, measured as `theirs.c` measures libibverbs; and the table of both.
-//! `path.rs` measures posting and polling as `path.c` does, `efa.rs` on an EFA as `efa.c` does, `managed.rs` as `siw.c`, `reads.rs` reads of counters
-//! as `reads.c` does, and `figures.rs` compares that;
-//! `programs.rs` compares what whole programs cost.
+//! What operations cost through this crate, measured as `theirs.c` measures libibverbs, and the table of both. The modules correspond to
+//! the programs in C: `path.rs` to `path.c` (posting and polling), `efa.rs` to `efa.c` (the same on an EFA), `managed.rs` to `siw.c`,
+//! `reads.rs` to `reads.c` (reads of counters). `figures.rs` compares their results, and `programs.rs` what whole programs cost.
 //! `tests/vm/run --lane beside` runs it; see README.md there.
 
 mod efa;
@@ -59,7 +58,7 @@ fn main() -> ExitCode {
 fn measure(mut meter: Meter, device: &str, batches: usize) -> uverbs::Result<()> {
     let mut own_loop = Loop::new(&open(device)?)?;
     for i in 0..batches {
-        // The first batch only makes the operations warm for the marks of the last one.
+        // All batches but the last only warm the operations up. The last one is marked.
         meter.marked = i + 1 == batches;
         meter.row("clock", || ());
         control(&mut meter, device)?;

@@ -1,4 +1,4 @@
-//! What posting and polling cost over a connection that the kernel's connection manager makes: what `siw.c` measures through C.
+//! What posting and polling cost over a connection that the kernel's connection manager has made. `siw.c` measures the same through C.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ use crate::path::{
     POST_RECEIVE, POST_SEND, POST_SHARED, POST_WRITE, Rows, TURNS, WARM, of, poll_when_there, receives,
 };
 
-/// Two connected queue pairs, of which one sends to the other.
+/// Two connected queue pairs. One sends to the other.
 struct Pair {
     here: QueuePair<Rc>,
     there: QueuePair<Rc>,

@@ -1,16 +1,16 @@
-//! Counts what an operation costs: see `begin` and `end` of `theirs.c`, which are the same.
+//! Counts what an operation costs. `begin` and `end` of `theirs.c` do the same.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often an operation is done between two looks at the clock.
+/// How often an operation is done between two readings of the clock.
 const BATCH: usize = 10;
 
 #[derive(Debug)]
 pub(crate) struct Meter {
-    /// Marks for strace instead of instructions.
+    /// Whether to make marks for strace instead of counting instructions.
     marking: bool,
-    /// The operations are warm: now they are marked.
+    /// The operations are warm, so they are marked now.
     pub(crate) marked: bool,
     rows: Vec<(&'static str, Duration)>,
 }
@@ -43,7 +43,7 @@ impl Meter {
         done
     }
 
-    /// Measures one operation, as often as a batch has it.
+    /// Measures one operation, repeated as often as a batch has it.
     #[inline]
     pub(crate) fn timed<E>(
         &mut self,
@@ -54,7 +54,7 @@ impl Meter {
         self.row(name, || (0..batch).try_for_each(|_| work()))
     }
 
-    /// A system call that strace shows and that does nothing.
+    /// A system call that does nothing, as a mark for strace.
     fn mark(&self, side: &str, name: &str) {
         if self.marked {
             let _ = Path::new("/beside").join(side).join(name).exists();

@@ -1,4 +1,4 @@
-//! The operations that are measured; `theirs.c` does the same through libibverbs.
+//! The operations that are measured. `theirs.c` does the same through libibverbs.
 
 use uverbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, ConnectionOptions, Context, Error,
@@ -19,7 +19,7 @@ pub(crate) fn open(device: &str) -> Result<Context> {
     uverbs::devices()?.named(device)?.open()
 }
 
-/// Makes an object for each turn of a batch.
+/// Makes one object for each turn of a batch.
 fn make<T>(meter: &mut Meter, name: &'static str, make: impl Fn() -> Result<T>) -> Result<Vec<T>> {
     let mut made = Vec::with_capacity(meter.batch());
     meter.timed(name, || make().map(|object| made.push(object)))?;
@@ -33,7 +33,7 @@ where
     builder.send_depth(DEPTH).receive_depth(DEPTH).inline(INLINE)
 }
 
-/// Everything but posting and polling.
+/// Everything except posting and polling.
 pub(crate) fn control(meter: &mut Meter, device: &str) -> Result<()> {
     let contexts = make(meter, "open", || open(device))?;
     let context = &contexts[0];
@@ -95,7 +95,7 @@ impl Loop {
         Ok(Self { qp, sent, received, idle, memory, _channel: channel, _pd: pd })
     }
 
-    /// Messages, `many` with each call.
+    /// Sends messages, `many` with each call.
     fn messages(&mut self, meter: &mut Meter, many: usize, names: [&'static str; 3]) -> Result<()> {
         let [receive, send, poll] = names;
         let Self { qp, sent, received, memory, .. } = self;
@@ -129,7 +129,7 @@ impl Loop {
     }
 }
 
-/// Waits until everything sent is acknowledged, so that everything is received too.
+/// Waits until everything that was sent is acknowledged, so that everything has been received too.
 pub(crate) fn settle(sent: &mut CompletionQueue, mut count: usize) {
     let mut batch = Completion::batch::<MANY>();
     while count > 0 {

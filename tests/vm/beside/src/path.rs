@@ -1,6 +1,6 @@
-//! What posting and polling cost in user space through this crate: what `path.c` measures through C, counted in the same way.
+//! What posting and polling cost in user space through this crate. `path.c` measures the same through C, and counts in the same way.
 //!
-//! Safe Rust cannot set the trap flag. So `counted.c`, which is preloaded, does it in `getppid`, which nothing else calls here.
+//! Safe Rust cannot set the trap flag. So the preloaded library `counted.c` sets it in `getppid`, which nothing else calls here.
 
 use std::hint::black_box;
 use std::os::unix::process::parent_id;
@@ -15,20 +15,21 @@ use uverbs::{
 
 use crate::operations::{DEPTH, GID_INDEX, MANY, PAGE, PORT, open, settle};
 
-/// The turns before those that are counted: they use every slot of each queue at least once.
+/// The turns before those that are counted. They use every slot of each queue at least once.
 pub(crate) const WARM: usize = 32;
 pub(crate) const TURNS: usize = 3;
-/// A message is of no more than its first bytes. As a frame it is for the address that a flow brings to the queue pair.
+/// A message consists of no more than the first bytes of this. A frame has the address for which a flow rule sends frames to the queue
+/// pair.
 pub(crate) const FRAME: [u8; 60] = {
     let mut frame = [0; 60];
     (frame[0], frame[5], frame[6], frame[11], frame[12], frame[13]) = (2, 1, 2, 1, 0x88, 0xb5);
     frame
 };
 pub(crate) const MESSAGE: usize = 32;
-/// Bytes of a global header in front of a datagram that came in, and a queue key.
+/// The bytes of a global header before a received datagram, and a queue key.
 pub(crate) const HEADER: usize = 40;
 pub(crate) const QKEY: u32 = 0x11;
-/// In which all that was posted surely completes.
+/// A time in which everything that was posted certainly completes.
 const SURELY: Duration = Duration::from_millis(20);
 pub(crate) const ACCESS: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
@@ -52,7 +53,7 @@ pub(crate) fn of(names: [&'static str; 2], many: usize) -> &'static str {
     names[usize::from(many > 1)]
 }
 
-/// The least instructions of each operation, with the system calls and the calls of the allocator then.
+/// The smallest number of instructions of each operation, with the system calls and the allocator calls of that turn.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     pub(crate) is_warm: bool,
@@ -68,7 +69,7 @@ impl Rows {
         });
     }
 
-    /// The same of work that says whether it counts.
+    /// The same for work that reports whether it counts.
     #[inline]
     fn count_if(&mut self, name: &'static str, work: impl FnOnce() -> bool) {
         if !self.is_warm {
@@ -96,7 +97,7 @@ impl Rows {
     }
 }
 
-/// One poll of all that completes. What has not come by then is waited for, and the poll does not count.
+/// Polls once for everything that completes. If something has not come by then it is waited for, and the poll does not count.
 pub(crate) fn poll_when_there(rows: &mut Rows, name: &'static str, queue: &mut CompletionQueue, many: usize) {
     let mut batch = Completion::batch::<MANY>();
     let places = black_box(&mut batch[..many]);
@@ -124,7 +125,7 @@ impl<'a, T: QpType> Loop<'a, T> {
         (0..many as u64).map(|id| SendRequest::new(id, self.operation, room).signaled()).collect()
     }
 
-    /// One message and several, and polls of nothing.
+    /// One message and several, and polls that find nothing.
     fn turn(&mut self, rows: &mut Rows, room: &[Segment<'_>], bytes: &[u8]) {
         rows.count("nothing", || ());
         for many in [1, MANY] {
@@ -135,7 +136,7 @@ impl<'a, T: QpType> Loop<'a, T> {
         rows.count(POLL_EMPTY, || assert_eq!(self.received.poll(places), 0));
     }
 
-    /// `many` messages, once from the memory of `room`, once inline.
+    /// Sends `many` messages, once from the memory of `room` and once inline.
     fn messages(&mut self, rows: &mut Rows, many: usize, room: &[Segment<'_>], bytes: &[u8]) {
         let sends = self.sends(many, room);
         let Self { qp, operation, sent, received } = self;
@@ -181,7 +182,7 @@ struct Datagrams {
 }
 
 impl Datagrams {
-    /// `many` datagrams, into `wide`, which has room for a header.
+    /// Sends `many` datagrams into `wide`, which has room for a header.
     fn messages(&mut self, rows: &mut Rows, many: usize, room: &[Segment<'_>], wide: &[Segment<'_>]) {
         let Self { qp, to, sent, received } = self;
         let datagram = Datagram { to, qp_num: qp.number(), qkey: QKEY, immediate: None };
@@ -195,7 +196,7 @@ impl Datagrams {
     }
 }
 
-/// What only messages have: receives from a shared queue, a queue pair for them, and one of datagrams.
+/// What only the lane with messages has: a shared receive queue, a queue pair that uses it, and a queue pair of datagrams.
 struct Others<'a> {
     queue: SharedReceiveQueue,
     sharing: Loop<'a, Rc>,
@@ -211,7 +212,7 @@ pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
     let context = open(device)?;
     let pd = context.alloc_pd()?;
     let queue = pd.create_srq(DEPTH)?;
-    // A port of InfiniBand may have one address only.
+    // An InfiniBand port may have only one address.
     let index = if context.gid(PORT, GID_INDEX.into()).is_ok() { GID_INDEX } else { 0 };
     let options = ConnectionOptions::new(PORT, index).access(ACCESS);
     let connected = |shared: Option<&SharedReceiveQueue>| {
@@ -262,7 +263,7 @@ pub(crate) fn messages(device: &str) -> uverbs::Result<()> {
     Ok(())
 }
 
-/// Measures with raw Ethernet frames, which the wire has to bring back.
+/// Measures with raw Ethernet frames, which the wire must bring back.
 pub(crate) fn frames(device: &str) -> uverbs::Result<()> {
     let context = open(device)?;
     let pd = context.alloc_pd()?;

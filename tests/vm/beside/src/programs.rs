@@ -1,5 +1,5 @@
-//! What whole programs cost with the drop-in and with libibverbs, and whether that is within `limits.txt`. Each side has left a file with a line
-//! `name: count` for each figure; more may stand behind the count.
+//! What whole programs cost with the drop-in and with libibverbs, and whether that is within `limits.txt`. Each side has left a file with
+//! a line `name: count` for each figure; other text may follow the count.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ const HEAD: &str = "\
 
 const SIDES: [&str; 2] = ["drop-in", "debian-12"];
 
-/// What may be missing, since it depends on how two programs take turns.
+/// A figure that may be missing, since it depends on how two programs take turns.
 const PERHAPS: Limit = Limit { goal: None, until_then: None };
 
 fn limits(kind: &str) -> Result<Vec<(&'static str, Limit)>, String> {

@@ -1,4 +1,4 @@
-//! What reads of counters cost through this crate: what `reads.c` measures through C, in the same way.
+//! What reads of counters cost through this crate. `reads.c` measures the same through C, in the same way.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,14 @@ const READ: &str = "read counters";
 const PREPARED: &str = "read counters, prepared";
 const CACHED: &str = "read counters, cached";
 
-/// Nothing is older than this here.
+/// Longer than any value here can be old.
 const HOUR: Duration = Duration::from_secs(3600);
 /// How often each kind of read is timed.
 const TIMES: usize = 500;
-/// A cached read is too short for a look at the clock: so many of them are one sample.
+/// A cached read takes too little time for the clock, so this many reads are one sample.
 const BATCH: u32 = 1000;
 
-/// Counters that a flow counts into.
+/// Counters with a flow that counts into them.
 struct Rig {
     flow: Flow,
     counters: Counters,

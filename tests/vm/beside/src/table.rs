@@ -1,5 +1,5 @@
-//! The table of both: `ours.txt` and `theirs.txt` with a line `name instructions` for each operation and run, and
-//! `ours.strace` and `theirs.strace` with the marks of each operation.
+//! The table of both sides. `ours.txt` and `theirs.txt` have a line `name instructions` for each operation and run; `ours.strace` and
+//! `theirs.strace` have the marks of each operation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,7 +49,7 @@ pub(crate) fn print(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The least count of each operation, in the order of their first lines.
+/// The smallest count of each operation, in the order of their first lines.
 fn instructions(text: &str) -> Result<Vec<(String, u64)>, String> {
     let mut rows: Vec<(String, u64)> = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,7 @@
-/* What MPI programs do with a network, by each of MPI's ways: messages of many sizes, collectives, and one-sided access. For the lists of programs; every
- * rank must find what it expects, and the first one prints what was done. */
+/*
+ * What MPI programs do with a network, in each of MPI's ways: messages of many sizes, collectives, and one-sided access. For the
+ * lists of programs. Every rank must find what it expects, and the first one prints what was done.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +82,7 @@ static void one_sided(void)
     MPI_Win_fence(0, window);
     check(is_filled(came, size, rank), "MPI_Get brought something else");
 
-    /* Each adds to a number of the first. */
+    /* Each rank adds to a number of the first. */
     long one = 1, old;
     MPI_Win_lock_all(0, window);
     for (int times = 0; times < 10; times++) {
