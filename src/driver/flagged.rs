@@ -67,7 +67,21 @@ impl Completions {
         }
     }
 
-    /// The same of several, up to the first that has not succeeded.
+    /// One completion of a request that completes in any order, if it is of the queue pair of the one before it; zero if there is none. None if there is
+    /// another, or it may not be taken, and elsewhere.
+    #[inline(always)]
+    pub(crate) fn plain_one_numbered<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        match self {
+            Self::Efa(queue) => queue.plain_one(place, may_take),
+            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
+        }
+    }
+
+    /// As [`Completions::one_flagged`], of several, up to the first that has not succeeded.
     #[inline(always)]
     pub(crate) fn short_poll_flagged<T: Place>(
         &mut self,

@@ -375,14 +375,31 @@ impl Completions {
         place: &mut T,
         may_take: impl Fn() -> bool,
     ) -> Option<usize> {
-        match self.take_one(&may_take, &mut Single(place)) {
+        let end = self.take_one(&may_take, &mut Single(place));
+        self.end_one(end)
+    }
+
+    /// The same of one of the queue pair of the one before it; none also if it is another.
+    #[inline(always)]
+    pub(crate) fn plain_one<T: Place>(
+        &mut self,
+        place: &mut T,
+        may_take: impl Fn() -> bool,
+    ) -> Option<usize> {
+        let end = self.take_plain(&may_take, &mut Single(place));
+        self.end_one(end)
+    }
+
+    #[inline(always)]
+    fn end_one(&self, end: End) -> Option<usize> {
+        match end {
             End::Full => {
                 self.shared().give_back(self.taken);
                 Some(1)
             }
             // What was nobody's is given back by another poll, which this one is not the end of.
             End::Empty if self.is_released() => Some(0),
-            End::Empty | End::Refused | End::Nobodys => None,
+            End::Empty | End::Refused | End::Nobodys | End::Other => None,
         }
     }
 
@@ -406,7 +423,7 @@ impl Completions {
             match self.take_one(&may_take, &mut Telling(place)) {
                 End::Full => return Ok(()),
                 End::Nobodys => {}
-                End::Refused => return Err(false),
+                End::Refused | End::Other => return Err(false),
                 End::Empty => break,
             }
         }
@@ -429,7 +446,7 @@ impl Completions {
         match self.take_one(may_take, &mut Showing(place, show)) {
             End::Full => Ok(()),
             End::Empty if self.is_released() => Err(true),
-            End::Empty | End::Refused | End::Nobodys => Err(false),
+            End::Empty | End::Refused | End::Nobodys | End::Other => Err(false),
         }
     }
 

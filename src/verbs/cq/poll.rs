@@ -60,6 +60,16 @@ impl CompletionQueue {
     #[inline(never)]
     fn poll_one_numbered(&mut self, place: &mut Completion) -> usize {
         let passage = self.passage;
+        match self.ring.plain_one_numbered(place, || passage.is_open()) {
+            Some(count) => count,
+            None => self.poll_other_numbered(place),
+        }
+    }
+
+    /// The same of one of another queue pair, and where more is to be done.
+    #[inline(never)]
+    fn poll_other_numbered(&mut self, place: &mut Completion) -> usize {
+        let passage = self.passage;
         match self.ring.short_one_numbered(place, || passage.is_open()) {
             Some(count) => count,
             None => self.poll_at_length(std::slice::from_mut(place)),

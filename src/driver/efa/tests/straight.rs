@@ -162,3 +162,37 @@ fn receives_that_are_kept_are_posted_up_to_the_first_that_is_refused() {
     }
     assert_eq!((bench.wr_ids(), bench.receives.is_idle()), (vec![0, 1, 2], true));
 }
+
+#[test]
+fn one_completion_at_a_time_is_that_of_several() {
+    let mut bench = Bench::ready();
+    let one = |bench: &mut Bench| {
+        let mut place = Completion::default();
+        let taken = bench.queue.plain_one(&mut place, || true);
+        assert!(taken.is_none() || bench.queue.plain_one(&mut place, || false) != Some(1));
+        taken.map(|count| (count, place.wr_id, place.is_receive(), place.len))
+    };
+    assert_eq!(one(&mut bench), Some((0, 0, false, 0)));
+    let number = bench.send(7).unwrap();
+    bench.complete(0, number, 0);
+    assert_eq!(one(&mut bench), None, "the queue pair is not known yet");
+    assert_eq!(bench.wr_ids(), [7]);
+    for round in 0..9 {
+        let number = bench.send(round).unwrap();
+        bench.complete(round as usize % 2, number, 0);
+        let mut place = Completion::default();
+        assert_eq!(bench.queue.plain_one(&mut place, || false), None, "it may not");
+        assert_eq!(one(&mut bench), Some((1, round, false, 0)));
+        let number = bench.receive(round + 10, &[PIECE]).unwrap();
+        bench.deliver(round as usize % 2, number, |entry| entry.base.length = 9.into());
+        assert_eq!(one(&mut bench), Some((1, round + 10, true, 9)));
+        assert_eq!(bench.doorbell(CQ_DOORBELL) & 0xffff, (round * 2 + 3) as u32);
+    }
+    let numbers = [20, 21].map(|wr_id| bench.send(wr_id).unwrap());
+    bench.complete(0, numbers[0], 1);
+    assert_eq!(one(&mut bench), Some((1, 20, false, 0)), "it has failed");
+    bench.complete(0, numbers[0], 0);
+    assert_eq!(one(&mut bench), None, "nobody waits for it");
+    bench.complete(0, numbers[1], 0);
+    assert_eq!(bench.wr_ids(), [21]);
+}
