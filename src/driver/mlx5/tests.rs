@@ -1,5 +1,6 @@
 //! The queues against a device that the tests play.
 
+mod datagrams;
 mod lies;
 mod limits;
 mod messages;

@@ -202,6 +202,12 @@ impl Lane {
         self.entries.len() as u32
     }
 
+    /// All of them.
+    #[inline(always)]
+    pub(super) fn all(&self) -> &[Entry] {
+        &self.entries
+    }
+
     /// Which place this counter names.
     #[inline(always)]
     fn place(&self, counter: u32) -> usize {

@@ -26,6 +26,8 @@ pub(super) mod sealed {
     pub trait Encode: Terms {
         /// What requests are. Frames may have checksums that the device fills in, and a head that it must find apart.
         const KIND: RequestKind;
+        /// Whether it is a datagram with its address.
+        const IS_DATAGRAM: bool = false;
 
         /// Whether it is one of those that are looked at before they are posted.
         #[inline(always)]
@@ -294,6 +296,7 @@ encode! { UcOperation, Messages {
 
 impl Encode for Datagram<'_> {
     const KIND: RequestKind = RequestKind::Addressed;
+    const IS_DATAGRAM: bool = true;
 
     #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {

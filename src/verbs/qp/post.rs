@@ -1,6 +1,7 @@
 //! Posting requests.
 
 mod apart;
+mod datagrams;
 
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
@@ -69,6 +70,7 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<(), Stopped> {
         match self.sends.way() {
             Way::Slots => self.all_in_slots(requests, are_noted),
+            Way::Blocks if T::Operation::IS_DATAGRAM => self.all_datagrams(requests, are_noted),
             Way::Blocks => self.all_in_blocks(requests, are_noted),
             Way::Numbered => self.all_apart(requests, are_noted),
             Way::Flagged => self.all_flagged(requests, are_noted),

@@ -2,7 +2,7 @@
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
-use crate::driver::queues::Published;
+use crate::driver::queues::{Datagrams, Published};
 use crate::driver::request::Refused;
 
 impl SendQueue {
@@ -35,6 +35,19 @@ impl SendQueue {
         // Nothing is anywhere else.
         sends.tell();
         Some(filled)
+    }
+
+    /// Posts so many datagrams of one piece each in blocks, which `fill` puts; false, and none is posted, if it says so, in another queue, where counters are
+    /// bound, and in a child of `fork`.
+    #[inline(always)]
+    pub(in crate::verbs::qp) fn post_datagrams(
+        &mut self,
+        count: usize,
+        fill: impl FnOnce(&mut Datagrams<'_>) -> bool,
+    ) -> bool {
+        let Self { origin, sends, pieces: 1.., bound: None, .. } = self else { return false };
+        let Some(sends) = sends.blocks_alone() else { return false };
+        origin.is_here() && sends.post_datagrams(count, fill)
     }
 
     /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose
