@@ -7,7 +7,7 @@ mod datagrams;
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
-use self::data::{OfBytes, PutData};
+use self::data::{Into, OfBytes, PutData};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue};
@@ -357,51 +357,7 @@ impl Posting<'_> {
         if is_special || request.operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
-        data.put(self, batch, slot, request, head)
-    }
-
-    #[inline(always)]
-    fn put_bytes<L: Lower, O: Encode>(
-        &mut self,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
-        SendRequest { wr_id, operation, flags, .. }: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
-        bytes: &[u8],
-    ) -> Result<(), Stopped> {
-        // Where the answer goes to is read from the bytes then (`copy_data`, rxe_mr.c, Linux 6.1).
-        if operation.is_answered() {
-            return Err(Stopped::without_place());
-        }
-        let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
-        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
-        let slot = batch.slot_behind(slot);
-        match operation.address() {
-            None if L::IS_IN_ORDER => self.held.pass_in_order(slot),
-            address => self.held.hold(slot, &[], address),
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn put_segments<L: Lower, O: Encode>(
-        &mut self,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
-        request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
-        segments: &[Segment<'_>],
-    ) -> Result<(), Stopped> {
-        let SendRequest { wr_id, operation, flags, .. } = request;
-        let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
-        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
-        let slot = batch.slot_behind(slot);
-        // Not before: of a full ring the next slot is that of a request which is not completed.
-        match (segments, operation.address()) {
-            ([segment], None) if L::IS_IN_ORDER => self.held.hold_in_order(slot, segment.region()),
-            (segments, address) => self.held.hold(slot, segments, address),
-        }
-        Ok(())
+        data.put(Into { posting: self, batch, slot, head }, request)
     }
 }
 

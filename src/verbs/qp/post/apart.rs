@@ -1,6 +1,9 @@
 //! Requests for queues that are neither rings of slots nor blocks.
 
 use super::*;
+use crate::driver::queues::{AtOnce, Looking};
+
+type Send<'a, 'o, T> = SendRequest<'a, <T as QpType>::Operation<'o>>;
 
 impl<T: QpType> QueuePair<T> {
     #[cold]
@@ -54,73 +57,56 @@ impl<T: QpType> QueuePair<T> {
     }
 
     #[inline(never)]
-    fn all_of_a_piece(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        let Self { sends, held, .. } = self;
-        let mut held = held.slots_that_stay();
-        let posted = sends.post_at_once(
-            requests.len(),
-            |looking| {
-                requests.iter().all(|SendRequest { operation, data, flags, .. }| {
-                    let Local::Segments([segment]) = data else { return false };
-                    looking.takes_piece(*flags, operation, segment.sge())
-                })
-            },
-            |batch, range| {
-                requests[range].iter().all(|SendRequest { wr_id, operation, data, .. }| {
-                    let Local::Segments([segment]) = data else { return false };
-                    let is_put = batch.put_piece(*wr_id, operation, segment.sge());
-                    if is_put {
-                        held.hold(batch.last_slot(), std::slice::from_ref(segment), operation.address());
-                    }
-                    is_put
-                })
-            },
-        );
-        self.post_rest(requests, posted, are_noted)
+    fn all_of_a_piece(&mut self, requests: &[Send<'_, '_, T>], are_noted: bool) -> Result<(), Stopped> {
+        let look = |looking: Looking, request: &Send<'_, '_, T>| {
+            let Local::Segments([segment]) = request.data else { return false };
+            looking.takes_piece(request.flags, &request.operation, segment.sge())
+        };
+        let put = |batch: &mut AtOnce<'_>, held: &mut Slots<'_>, request: &Send<'_, '_, T>| {
+            let Local::Segments([segment]) = request.data else { return false };
+            let is_put = batch.put_piece(request.wr_id, &request.operation, segment.sge());
+            if is_put {
+                let segments = std::slice::from_ref(segment);
+                held.hold(batch.last_slot(), segments, request.operation.address());
+            }
+            is_put
+        };
+        self.all_straight(requests, are_noted, look, put)
     }
 
     #[inline(never)]
-    fn all_of_bytes(
+    fn all_of_bytes(&mut self, requests: &[Send<'_, '_, T>], are_noted: bool) -> Result<(), Stopped> {
+        let look = |looking: Looking, request: &Send<'_, '_, T>| {
+            let Local::Inline(bytes) = request.data else { return false };
+            looking.takes_bytes(request.flags, &request.operation, bytes)
+        };
+        let put = |batch: &mut AtOnce<'_>, held: &mut Slots<'_>, request: &Send<'_, '_, T>| {
+            let Local::Inline(bytes) = request.data else { return false };
+            let is_put = batch.put_bytes(request.wr_id, &request.operation, bytes);
+            if is_put {
+                held.hold(batch.last_slot(), &[], request.operation.address());
+            }
+            is_put
+        };
+        self.all_straight(requests, are_noted, look, put)
+    }
+
+    #[inline(always)]
+    fn all_straight(
         &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
+        requests: &[Send<'_, '_, T>],
         are_noted: bool,
+        look: impl Fn(Looking, &Send<'_, '_, T>) -> bool,
+        put: impl Fn(&mut AtOnce<'_>, &mut Slots<'_>, &Send<'_, '_, T>) -> bool,
     ) -> Result<(), Stopped> {
         let Self { sends, held, .. } = self;
         let mut held = held.slots_that_stay();
         let posted = sends.post_at_once(
             requests.len(),
-            |looking| {
-                requests.iter().all(|SendRequest { operation, data, flags, .. }| {
-                    let Local::Inline(bytes) = data else { return false };
-                    looking.takes_bytes(*flags, operation, bytes)
-                })
-            },
-            |batch, range| {
-                requests[range].iter().all(|SendRequest { wr_id, operation, data, .. }| {
-                    let Local::Inline(bytes) = data else { return false };
-                    let is_put = batch.put_bytes(*wr_id, operation, bytes);
-                    if is_put {
-                        held.hold(batch.last_slot(), &[], operation.address());
-                    }
-                    is_put
-                })
-            },
+            |looking| requests.iter().all(|request| look(looking, request)),
+            |batch, range| requests[range].iter().all(|request| put(batch, &mut held, request)),
         );
-        self.post_rest(requests, posted, are_noted)
-    }
-
-    /// Posts what was not: most often all of it, or nothing.
-    #[inline(always)]
-    fn post_rest(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        posted: usize,
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
+        // Most often that is all of it, or nothing.
         match requests.get(posted..) {
             Some(rest @ [_, ..]) => self.all_apart(rest, are_noted),
             _ => Ok(()),

@@ -2,16 +2,22 @@
 
 use super::*;
 
+/// Where a request goes: into this slot, or the one that the queue tells.
+pub(super) struct Into<'a, 'p, 'b, L> {
+    pub(super) posting: &'a mut Posting<'p>,
+    pub(super) batch: &'a mut Batch<'b, L>,
+    pub(super) slot: u32,
+    /// The first bytes of a frame, if the device wants them apart.
+    pub(super) head: Option<FrameHead>,
+}
+
 /// The data of a request: any, or what it is known to be. A way for that alone keeps less in memory.
 pub(super) trait PutData: Copy {
     /// Puts a request with this data, and holds what that needs.
     fn put<L: Lower, O: Encode>(
         self,
-        posting: &mut Posting<'_>,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
+        to: Into<'_, '_, '_, L>,
         request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
     ) -> Result<(), Stopped>;
 }
 
@@ -19,17 +25,14 @@ impl PutData for &Local<'_> {
     #[inline(always)]
     fn put<L: Lower, O: Encode>(
         self,
-        posting: &mut Posting<'_>,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
+        to: Into<'_, '_, '_, L>,
         request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
     ) -> Result<(), Stopped> {
         match *self {
             // Most often there is one: then it is known here, and asked nowhere else.
-            Local::Segments([segment]) => segment.put(posting, batch, slot, request, head),
-            Local::Segments(segments) => posting.put_segments(batch, slot, request, head, segments),
-            Local::Inline(bytes) => posting.put_bytes(batch, slot, request, head, bytes),
+            Local::Segments([segment]) => segment.put(to, request),
+            Local::Segments(segments) => to.put_segments(request, segments),
+            Local::Inline(bytes) => to.put_bytes(request, bytes),
         }
     }
 }
@@ -38,13 +41,10 @@ impl PutData for &Segment<'_> {
     #[inline(always)]
     fn put<L: Lower, O: Encode>(
         self,
-        posting: &mut Posting<'_>,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
+        to: Into<'_, '_, '_, L>,
         request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
     ) -> Result<(), Stopped> {
-        posting.put_segments(batch, slot, request, head, std::slice::from_ref(self))
+        to.put_segments(request, std::slice::from_ref(self))
     }
 }
 
@@ -56,16 +56,52 @@ impl PutData for OfBytes {
     #[inline(always)]
     fn put<L: Lower, O: Encode>(
         self,
-        posting: &mut Posting<'_>,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
+        to: Into<'_, '_, '_, L>,
         request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
     ) -> Result<(), Stopped> {
         match request.data {
-            Local::Inline(bytes) => posting.put_bytes(batch, slot, request, head, bytes),
+            Local::Inline(bytes) => to.put_bytes(request, bytes),
             // Whoever goes this way has looked.
             Local::Segments(_) => Err(Stopped::Refused(Refused::Lacks)),
         }
+    }
+}
+
+impl<L: Lower> Into<'_, '_, '_, L> {
+    #[inline(always)]
+    fn put_bytes<O: Encode>(self, request: &SendRequest<'_, O>, bytes: &[u8]) -> Result<(), Stopped> {
+        let Self { posting, batch, slot, head } = self;
+        let SendRequest { wr_id, operation, flags, .. } = request;
+        // Where the answer goes to is read from the bytes then (`copy_data`, rxe_mr.c, Linux 6.1).
+        if operation.is_answered() {
+            return Err(Stopped::without_place());
+        }
+        let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
+        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        let slot = batch.slot_behind(slot);
+        match operation.address() {
+            None if L::IS_IN_ORDER => posting.held.pass_in_order(slot),
+            address => posting.held.hold(slot, &[], address),
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn put_segments<O: Encode>(
+        self,
+        request: &SendRequest<'_, O>,
+        segments: &[Segment<'_>],
+    ) -> Result<(), Stopped> {
+        let Self { posting, batch, slot, head } = self;
+        let SendRequest { wr_id, operation, flags, .. } = request;
+        let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
+        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        let slot = batch.slot_behind(slot);
+        // Not before: of a full ring the next slot is that of a request which is not completed.
+        match (segments, operation.address()) {
+            ([segment], None) if L::IS_IN_ORDER => posting.held.hold_in_order(slot, segment.region()),
+            (segments, address) => posting.held.hold(slot, segments, address),
+        }
+        Ok(())
     }
 }
