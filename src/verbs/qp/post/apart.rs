@@ -22,7 +22,7 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<(), Stopped> {
         match request.data {
             Local::Segments([segment]) => self.one_straight(request, segment),
-            Local::Segments(_) => self.one_straight(request, &request.data),
+            Local::Segments(segments) => self.one_straight(request, segments),
             Local::Inline(_) => self.one_straight(request, OfBytes),
         }
     }
@@ -131,7 +131,7 @@ impl<T: QpType> QueuePair<T> {
     pub(super) fn one_flagged(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
         match request.data {
             Local::Segments([segment]) => self.one_with_flag(request, segment),
-            Local::Segments(_) => self.one_with_flag(request, &request.data),
+            Local::Segments(segments) => self.one_with_flag(request, segments),
             Local::Inline(_) => self.one_with_flag(request, OfBytes),
         }
     }

@@ -31,9 +31,20 @@ impl PutData for &Local<'_> {
         match *self {
             // Most often there is one: then it is known here, and asked nowhere else.
             Local::Segments([segment]) => segment.put(to, request),
-            Local::Segments(segments) => to.put_segments(request, segments),
+            Local::Segments(segments) => segments.put(to, request),
             Local::Inline(bytes) => to.put_bytes(request, bytes),
         }
+    }
+}
+
+impl PutData for &[Segment<'_>] {
+    #[inline(always)]
+    fn put<L: Lower, O: Encode>(
+        self,
+        to: Into<'_, '_, '_, L>,
+        request: &SendRequest<'_, O>,
+    ) -> Result<(), Stopped> {
+        to.put_segments(request, self)
     }
 }
 
@@ -44,7 +55,7 @@ impl PutData for &Segment<'_> {
         to: Into<'_, '_, '_, L>,
         request: &SendRequest<'_, O>,
     ) -> Result<(), Stopped> {
-        to.put_segments(request, std::slice::from_ref(self))
+        std::slice::from_ref(self).put(to, request)
     }
 }
 
