@@ -5,6 +5,8 @@ use std::borrow::Borrow;
 use uverbs_abi::types::{SendFlags, qp_state};
 
 use super::completion::Place;
+pub(crate) use super::efa::{AtOnce, Looking};
+pub(crate) use super::mlx5::Datagrams;
 #[cfg(feature = "raw")]
 pub use super::mlx5::Unread;
 use super::mlx5::{ADDRESSED, FRAMES, MESSAGES};

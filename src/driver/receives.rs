@@ -6,7 +6,9 @@ use std::borrow::Borrow;
 
 use uverbs_abi::types::qp_state;
 
-pub(crate) use self::short::{Plain, ShortReceives, ShortWay};
+#[cfg(test)]
+pub(crate) use self::short::plain;
+pub(crate) use self::short::{Plains, ShortReceives, ShortWay};
 use super::queues::Late;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};

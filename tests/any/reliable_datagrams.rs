@@ -1,5 +1,7 @@
 //! Scalable reliable datagrams, on the device that has them; the others are reported as skipped.
 
+mod held;
+
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

@@ -40,7 +40,7 @@ pub(crate) use self::entry::UNSOLICITED;
 pub use self::entry::{Told, Untold};
 pub(crate) use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;
-pub(crate) use self::sends::Sends;
+pub(crate) use self::sends::{AtOnce, Looking, Sends};
 use self::track::Generations;
 use super::request::Address;
 use super::side::CqSide;

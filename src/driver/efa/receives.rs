@@ -14,7 +14,7 @@ use super::track::{Kind, Numbers};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::LowerReceive;
-use crate::driver::receives::{Plain, ShortReceives};
+use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::Units;
 use crate::kernel::error::{Error, Result};
@@ -198,10 +198,7 @@ impl ShortReceives for Receives {
     }
 
     #[inline(always)]
-    fn post_all<'p>(
-        &mut self,
-        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
-    ) -> bool {
+    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { queues, numbers, ring, places, head, is_over: false, .. } = self else { return false };
         let lane = &queues.track().receives;
         let Some(mut run) = numbers.run(lane, requests.len()) else { return false };

@@ -3,7 +3,7 @@
 
 use uverbs_abi::efa::io::{LKEY, TX_INLINE_MSG, TX_OP_TYPE};
 
-use crate::driver::request::{Address, Refused, Remote, Sge};
+use crate::driver::request::{Address, Refused, Remote, Sge, Terms};
 
 /// The words of a slot of 64 bytes; a wide one has two.
 pub(super) type Unit = [u64; 8];
@@ -25,6 +25,12 @@ impl To {
     #[inline(always)]
     pub(super) fn new(ah: &Address, qp_num: u32, qkey: u32) -> Self {
         Self { ah: ah.number as u16, qp_num: qp_num as u16, qkey }
+    }
+
+    /// Where these go, if they are of a reliable datagram.
+    #[inline(always)]
+    pub(super) fn of(terms: &impl Terms) -> Option<Self> {
+        terms.destination().map(|to| Self::new(&to.ah, to.qp_num, to.qkey))
     }
 
     /// Writes it into the request that begins there.

@@ -7,6 +7,7 @@
 //!
 //! Source: `efa_post_send`, `efa_sq_initialize` and the functions of `efa_qp_fill_wr_pfns`, providers/efa/verbs.c, rdma-core 65.
 
+mod at_once;
 mod staged;
 mod straight;
 
@@ -20,6 +21,7 @@ use uverbs_abi::efa::io::{
 use uverbs_abi::types::{SendFlags, qp_state};
 use zerocopy::IntoBytes;
 
+pub(crate) use self::at_once::{AtOnce, Looking};
 use super::doorbell::Doorbell;
 use super::qp::Queues;
 #[cfg(feature = "raw")]
@@ -58,6 +60,39 @@ pub(super) struct Allowed {
     pub(super) most_remote: u32,
     /// Writes of bytes that stand in the request, in slots that have room for them.
     pub(super) inline_writes: bool,
+}
+
+impl Allowed {
+    /// Most bytes of such a request that stand in it, where a slot has so many units.
+    #[inline(always)]
+    fn most_inline(&self, units: u32, operation: u8) -> usize {
+        match (units > 1, operation) {
+            (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
+            (true, RDMA_WRITE) if self.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
+            (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
+            // There is no room behind the remote memory; and what is read has no place there.
+            _ => 0,
+        }
+    }
+
+    /// What an operation is to the device, if it has it, and where it goes, if it says so.
+    #[inline(always)]
+    fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
+        let Self { reads, writes, .. } = *self;
+        Ok(match *opcode {
+            Opcode::Datagram { ref ah, qp_num, qkey, immediate } => {
+                (Operation::Send(immediate), Some(To::new(ah, qp_num, qkey)))
+            }
+            Opcode::Send => (Operation::Send(None), None),
+            Opcode::SendImmediate(immediate) => (Operation::Send(Some(immediate)), None),
+            Opcode::Read(remote) if reads => (Operation::Read(remote), None),
+            Opcode::Write(remote) if writes => (Operation::Write(remote, None), None),
+            Opcode::WriteImmediate(remote, immediate) if writes => {
+                (Operation::Write(remote, Some(immediate)), None)
+            }
+            _ => return Err(Refused::Lacks),
+        })
+    }
 }
 
 /// The ring, in the device's memory, and the doorbell.
@@ -139,7 +174,7 @@ impl Sends {
             limit: most_at_once,
             last: NOWHERE,
             is_message: false,
-            most_inline: if units > 1 { TX_DESC_INLINE_MAX_SIZE_128 } else { TX_DESC_INLINE_MAX_SIZE },
+            most_inline: allowed.most_inline(units, SEND),
             allowed,
             flags: NONE,
         })
@@ -314,12 +349,7 @@ impl Sends {
     /// Most bytes of such a request that stand in it.
     #[inline(always)]
     fn most_inline(&self, operation: u8) -> usize {
-        match operation {
-            SEND => self.most_inline,
-            RDMA_WRITE if self.units > 1 && self.allowed.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
-            // There is no room behind the remote memory; and what is read has no place there.
-            _ => 0,
-        }
+        self.allowed.most_inline(self.units, operation)
     }
 
     /// Says of the last request how the device shall go about it.
@@ -341,25 +371,6 @@ impl Sends {
             doorbell: device.doorbell.address(),
             most_at_once: self.most_at_once,
         }
-    }
-
-    /// What an operation is to the device, if it has it, and where it goes, if it says so.
-    #[inline(always)]
-    fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
-        let Allowed { reads, writes, .. } = self.allowed;
-        Ok(match *opcode {
-            Opcode::Datagram { ref ah, qp_num, qkey, immediate } => {
-                (Operation::Send(immediate), Some(To::new(ah, qp_num, qkey)))
-            }
-            Opcode::Send => (Operation::Send(None), None),
-            Opcode::SendImmediate(immediate) => (Operation::Send(Some(immediate)), None),
-            Opcode::Read(remote) if reads => (Operation::Read(remote), None),
-            Opcode::Write(remote) if writes => (Operation::Write(remote, None), None),
-            Opcode::WriteImmediate(remote, immediate) if writes => {
-                (Operation::Write(remote, Some(immediate)), None)
-            }
-            _ => return Err(Refused::Lacks),
-        })
     }
 }
 

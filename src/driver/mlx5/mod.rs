@@ -8,6 +8,7 @@ mod address;
 mod completion_ring;
 mod completions;
 mod data;
+mod datagrams;
 mod doorbell;
 mod entry;
 mod flow;
@@ -38,6 +39,7 @@ use zerocopy::IntoBytes;
 
 pub(crate) use self::address::AhPlan;
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::datagrams::Datagrams;
 pub(crate) use self::doorbell::Registers;
 use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]

@@ -17,6 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
 use super::address::{self, Block};
+use super::datagrams::{self, Datagrams};
 use super::messages::start_to;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
@@ -204,7 +205,43 @@ impl Sends {
         self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data, to)
     }
 
-    /// Writes what follows the start of a request, and the control segment by `lead`.
+    /// Posts so many datagrams, which `fill` puts; false, and none is posted, if it says so. The same, and it is not asked, where there is no room
+    /// for them, where requests wait that the device was not told of, behind a change of a key, and in a queue of other requests.
+    #[inline(always)]
+    pub(crate) fn post_datagrams(
+        &mut self,
+        count: usize,
+        fill: impl FnOnce(&mut Datagrams<'_>) -> bool,
+    ) -> bool {
+        let blocks = count.saturating_mul(datagrams::BLOCKS as usize);
+        let is_usual = self.form == Form::Datagrams
+            && self.is_ready
+            && self.change == 0
+            && self.head == self.published
+            && self.most_units >= datagrams::UNITS;
+        if !is_usual || !self.is_free(blocks) {
+            return false;
+        }
+        let Self { units, track, number, head, told, .. } = self;
+        let (units, places, second) = (units.writing(), track.sends.all(), *number | datagrams::UNITS);
+        let mut batch = Datagrams { units, places, second, head: *head, told: *told };
+        if !fill(&mut batch) {
+            return false;
+        }
+        (*head, *told) = (batch.head, batch.told);
+        self.publish();
+        true
+    }
+
+    /// Whether so many blocks are free.
+    #[inline(always)]
+    fn is_free(&mut self, blocks: usize) -> bool {
+        let known = self.limit.wrapping_sub(self.head) as usize;
+        known >= blocks
+            || self.look_for_room().is_ok() && self.limit.wrapping_sub(self.head) as usize >= blocks
+    }
+
+    /// Writes what follows the start of a request.
     #[inline(always)]
     fn put_rest<'b, const LOOKS: bool, const KIND: u8, P, B>(
         &mut self,

@@ -26,7 +26,7 @@ use super::receives::{put_pieces, put_segment, segment};
 use super::shape::{Queues, SEGMENT, Source, part, word};
 use super::{Form, Limits};
 use crate::driver::queues::LowerReceive;
-use crate::driver::receives::{Plain, ShortReceives};
+use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
 use crate::kernel::error::{Error, Result};
@@ -373,10 +373,7 @@ impl ShortReceives for SharedReceives {
     }
 
     #[inline(always)]
-    fn post_all<'p>(
-        &mut self,
-        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
-    ) -> bool {
+    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { units, counter, places, ends, .. } = self;
         let entries = &places.entries[..];
         let mut list = List { units: units.writing(), entries };

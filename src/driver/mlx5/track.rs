@@ -201,7 +201,13 @@ impl Lane {
         self.entries.len() as u32
     }
 
-    /// The place for this counter.
+    /// All of them.
+    #[inline(always)]
+    pub(super) fn all(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Which place this counter names.
     #[inline(always)]
     fn place(&self, counter: u32) -> usize {
         (counter & self.places().wrapping_sub(1)) as usize

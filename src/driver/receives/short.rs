@@ -7,16 +7,18 @@ use crate::driver::{efa, mlx5, siw};
 /// A receive of one piece: the number that its completion says, and the piece. None of a request that is another.
 pub(crate) type Plain<'a> = Option<(u64, &'a Sge)>;
 
+/// Several of them.
+pub(crate) trait Plains<'a>: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator {}
+
+impl<'a, T: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator> Plains<'a> for T {}
+
 /// A queue with a short way.
 pub(crate) trait ShortReceives {
     /// Posts one, and says what its slot is. None, and nothing is done, when there is no room, or more is to be looked at.
     fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32>;
 
     /// Posts all; false, and nothing is done, when there is no room for one of them, or it is another, or more is to be looked at.
-    fn post_all<'p>(
-        &mut self,
-        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
-    ) -> bool;
+    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool;
 }
 
 /// Which short way a queue has.
@@ -61,4 +63,10 @@ impl Receives {
     pub(crate) fn flagged_alone(&mut self) -> Option<&mut siw::Receives> {
         if let Self::Siw(receives) = self { Some(receives) } else { None }
     }
+}
+
+/// Receives of this piece, with these numbers.
+#[cfg(test)]
+pub(crate) fn plain(wr_ids: std::ops::Range<u64>, piece: &Sge) -> Vec<Plain<'_>> {
+    wr_ids.map(|wr_id| Some((wr_id, piece))).collect()
 }

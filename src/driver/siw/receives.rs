@@ -19,7 +19,7 @@ use uverbs_abi::types::{qp_state, wc_opcode};
 use super::sends::put_pieces;
 use super::slots::{RECEIVE, ReceiveHead, ReceiveSlots, are_free, mark, take_back};
 use crate::driver::queues::{Late, LowerReceive};
-use crate::driver::receives::{Plain, ShortReceives};
+use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::flagged;
 use crate::kernel::error::{Error, Result};
@@ -194,10 +194,7 @@ impl ShortReceives for Receives {
     }
 
     #[inline(always)]
-    fn post_all<'p>(
-        &mut self,
-        requests: impl DoubleEndedIterator<Item = Plain<'p>> + ExactSizeIterator,
-    ) -> bool {
+    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { slots, state } = self;
         if state.closed.is_some() || requests.len() > slots.count() as usize {
             return false;

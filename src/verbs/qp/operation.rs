@@ -26,6 +26,8 @@ pub(super) mod sealed {
     pub trait Encode: Terms {
         /// The kind of the requests. Frames may have checksums that the device fills in, and a head that it needs separately.
         const KIND: RequestKind;
+        /// Whether it is a datagram with its address.
+        const IS_DATAGRAM: bool = false;
 
         /// Whether the operation has to be checked before it is posted.
         #[inline(always)]
@@ -294,6 +296,7 @@ encode! { UcOperation, Messages {
 
 impl Encode for Datagram<'_> {
     const KIND: RequestKind = RequestKind::Addressed;
+    const IS_DATAGRAM: bool = true;
 
     #[inline(always)]
     fn address(&self) -> Option<&AddressHandle> {

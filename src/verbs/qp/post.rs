@@ -1,10 +1,13 @@
 //! Posting requests.
 
 mod apart;
+mod data;
+mod datagrams;
 
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
+use self::data::{Into, OfBytes, PutData};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue};
@@ -69,8 +72,9 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<(), Stopped> {
         match self.sends.way() {
             Way::Slots => self.all_in_slots(requests, are_noted),
+            Way::Blocks if T::Operation::IS_DATAGRAM => self.all_datagrams(requests, are_noted),
             Way::Blocks => self.all_in_blocks(requests, are_noted),
-            Way::Numbered => self.all_apart(requests, are_noted),
+            Way::Numbered => self.all_numbered(requests, are_noted),
             Way::Flagged => self.all_flagged(requests, are_noted),
         }
     }
@@ -118,12 +122,14 @@ impl<T: QpType> QueuePair<T> {
 
     #[inline(never)]
     fn one_in_slots(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.slots_step(One { request, posting }))
+        self.post_by(false, |sends, posting| sends.slots_step(One { request, data: &request.data, posting }))
     }
 
     #[inline(never)]
     fn one_in_blocks(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.blocks_batch(One { request, posting }))
+        self.post_by(false, |sends, posting| {
+            sends.blocks_batch(One { request, data: &request.data, posting })
+        })
     }
 
     #[inline(always)]
@@ -281,19 +287,20 @@ struct Posting<'a> {
     are_noted: bool,
 }
 
-/// Puts one request.
-struct One<'a, 'r, O> {
+/// Puts one request with this data.
+struct One<'a, 'r, O, D> {
     request: &'a SendRequest<'r, O>,
+    data: D,
     posting: Posting<'a>,
 }
 
-impl<O: Encode> FillSends for One<'_, '_, O> {
+impl<O: Encode, D: PutData> FillSends for One<'_, '_, O, D> {
     const KIND: Option<RequestKind> = Some(O::KIND);
     type Error = Stopped;
 
     #[inline(always)]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
-        self.posting.put(batch, batch.slot_before(), self.request)
+        self.posting.put(batch, batch.slot_before(), self.request, self.data)
     }
 }
 
@@ -312,7 +319,7 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
         let first = batch.slot_before();
         for request in self.requests {
             let slot = batch.slot_before();
-            if let Err(why) = self.posting.put(batch, slot, request) {
+            if let Err(why) = self.posting.put(batch, slot, request, &request.data) {
                 let is_none = std::ptr::eq(request, self.requests.as_ptr());
                 let held = self.posting.held.into_held();
                 if L::IS_IN_ORDER {
@@ -342,55 +349,15 @@ impl Posting<'_> {
         batch: &mut Batch<'_, L>,
         slot: u32,
         request: &SendRequest<'_, O>,
+        data: impl PutData,
     ) -> Result<(), Stopped> {
-        let SendRequest { wr_id, operation, data, flags } = request;
         let mut head = None;
-        let is_special =
-            matches!(O::KIND, RequestKind::Frames) && (self.wants_head || flags.contains(SendFlags::IP_CSUM));
-        if is_special || operation.needs_a_look() {
+        let is_special = matches!(O::KIND, RequestKind::Frames)
+            && (self.wants_head || request.flags.contains(SendFlags::IP_CSUM));
+        if is_special || request.operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
-        match data {
-            // Usually there is one segment. Its number is then known here, and not checked elsewhere.
-            Local::Segments([segment]) => {
-                let segment = std::slice::from_ref(segment);
-                self.put_segments(batch, slot, request, head, segment)?;
-            }
-            Local::Segments(segments) => self.put_segments(batch, slot, request, head, segments)?,
-            // The destination of the response would be read from the bytes (`copy_data`, rxe_mr.c, Linux 6.1).
-            Local::Inline(_) if operation.is_answered() => return Err(Stopped::without_place()),
-            Local::Inline(bytes) => {
-                let data = Data::<NoPieces, _>::Inline(std::iter::once(*bytes));
-                batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
-                let slot = batch.slot_behind(slot);
-                match operation.address() {
-                    None if L::IS_IN_ORDER => self.held.pass_in_order(slot),
-                    address => self.held.hold(slot, &[], address),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn put_segments<L: Lower, O: Encode>(
-        &mut self,
-        batch: &mut Batch<'_, L>,
-        slot: u32,
-        request: &SendRequest<'_, O>,
-        head: Option<FrameHead>,
-        segments: &[Segment<'_>],
-    ) -> Result<(), Stopped> {
-        let SendRequest { wr_id, operation, flags, .. } = request;
-        let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
-        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
-        let slot = batch.slot_behind(slot);
-        // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
-        match (segments, operation.address()) {
-            ([segment], None) if L::IS_IN_ORDER => self.held.hold_in_order(slot, segment.region()),
-            (segments, address) => self.held.hold(slot, segments, address),
-        }
-        Ok(())
+        data.put(Into { posting: self, batch, slot, head }, request)
     }
 }
 

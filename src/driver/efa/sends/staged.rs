@@ -171,7 +171,7 @@ impl<const QUICK: bool> Lower for Staging<'_, QUICK> {
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        let (operation, to) = self.0.operation(opcode)?;
+        let (operation, to) = self.0.allowed.operation(opcode)?;
         self.0.start::<QUICK>(wr_id, flags, operation, to.unwrap_or_default())
     }
 

@@ -9,10 +9,10 @@ use crate::driver::request::Told;
 pub(crate) struct Straight<'a>(&'a mut Sends);
 
 impl Sends {
-    /// This way; none where requests wait that are in the copy, and for a queue pair that does not send.
+    /// This way; none where requests wait that are in the copy.
     #[inline(always)]
     pub(crate) fn straight(&mut self) -> Option<Straight<'_>> {
-        (self.flags != NONE && self.head == self.written).then_some(Straight(self))
+        (self.head == self.written).then_some(Straight(self))
     }
 }
 
@@ -30,26 +30,19 @@ impl Sends {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        let to = opcode.destination().map(|to| To::new(&to.ah, to.qp_num, to.qkey));
-        opcode.tell(Whole::<STAGED, _, _> { sends: self, wr_id, flags, to, data })
+        opcode.tell(Whole::<STAGED, _, _, _> { sends: self, wr_id, flags, terms: opcode, data })
     }
 
-    /// Writes one whose data is as [`Words`] have it.
+    /// Writes one with so many bytes, and with what `rest` says of it.
+    // Which is asked last: what is read before the request has its number is kept in memory meanwhile.
     #[inline(always)]
-    fn write<const STAGED: bool>(
+    fn write<const STAGED: bool, S: FnOnce() -> Unit>(
         &mut self,
         wr_id: u64,
         what: Operation,
-        to: To,
-        said: Said,
-        first: [u64; 4],
-        second: impl FnOnce() -> Unit,
+        bytes: u32,
+        rest: impl FnOnce() -> (To, Said, [u64; 4], S),
     ) -> Result<(), Refused> {
-        if what.number() != SEND && said.bytes > self.allowed.most_remote {
-            return Err(Refused::TooLarge);
-        }
-        // Of a message nobody asks.
-        let bytes = if what.number() == SEND { 0 } else { said.bytes };
         let round = self.round();
         // The device's ring goes round by itself.
         let at = if STAGED { self.at(self.head) } else { self.head.wrapping_mul(self.units) as usize };
@@ -59,6 +52,7 @@ impl Sends {
         let Some(number) = numbers.take(&track.sends, wr_id, what.kind(), bytes) else {
             return Err(Refused::Full);
         };
+        let (to, said, first, second) = rest();
         let unit = what.head(number, round, to).unit(said, first);
         *head = head.wrapping_add(1);
         if STAGED {
@@ -85,19 +79,30 @@ impl Sends {
         }
         Ok(())
     }
+
+    /// How many bytes a request of so many has, as its completion tells: of a message nobody asks.
+    #[inline(always)]
+    fn told_bytes(&self, what: Operation, bytes: u32) -> Result<u32, Refused> {
+        match what {
+            Operation::Send(_) => Ok(0),
+            _ if bytes > self.allowed.most_remote => Err(Refused::TooLarge),
+            _ => Ok(bytes),
+        }
+    }
 }
 
 /// A whole request, but for what it does.
-struct Whole<'a, const STAGED: bool, P, B> {
+struct Whole<'a, const STAGED: bool, T, P, B> {
     sends: &'a mut Sends,
     wr_id: u64,
     flags: SendFlags,
-    to: Option<To>,
+    terms: &'a T,
     data: &'a Data<P, B>,
 }
 
-impl<'b, const STAGED: bool, P, B> Told for Whole<'_, STAGED, P, B>
+impl<'b, const STAGED: bool, T, P, B> Told for Whole<'_, STAGED, T, P, B>
 where
+    T: Terms,
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
     B: Iterator<Item = &'b [u8]> + Clone,
 {
@@ -105,31 +110,38 @@ where
 
     #[inline(always)]
     fn told(self, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        let Self { sends, wr_id, flags, to, data } = self;
-        let (what, own) = sends.operation(opcode)?;
-        let to = own.or(to).ok_or(Refused::Lacks)?;
+        let Self { sends, wr_id, flags, terms, data } = self;
+        let (what, own) = sends.allowed.operation(opcode)?;
+        if own.is_none() && terms.destination().is_none() {
+            return Err(Refused::Lacks);
+        }
+        let to = || own.or_else(|| To::of(terms)).unwrap_or_default();
         if !sends.takes(flags) {
             return Err(sends.refusal(flags));
         }
         let (operation, is_remote) = (what.number(), what.number() != SEND);
         if let Some(sge) = data.only_piece() {
-            let ([a, b], said) = (piece(&sge), Said::of_one(sge.length));
-            return sends.write::<STAGED>(wr_id, what, to, said, [a, b, 0, 0], || [0; 8]);
+            let bytes = sends.told_bytes(what, sge.length)?;
+            return sends.write::<STAGED, _>(wr_id, what, bytes, || {
+                let ([a, b], said) = (piece(&sge), Said::of_one(sge.length));
+                (to(), said, [a, b, 0, 0], || [0; 8])
+            });
         }
         let Words { first, second, said } = match data {
             Data::Pieces(pieces) => Words::of_pieces(pieces, most_pieces(operation))?,
             Data::Inline(parts) => Words::of_bytes(parts, sends.most_inline(operation), is_remote)?,
         };
-        sends.write::<STAGED>(wr_id, what, to, said, first, || second)
+        let bytes = sends.told_bytes(what, said.bytes)?;
+        sends.write::<STAGED, _>(wr_id, what, bytes, || (to(), said, first, || second))
     }
 }
 
 /// Data as the words of a request have it, the first of them as one of a narrow slot.
-struct Words {
-    first: [u64; 4],
+pub(super) struct Words {
+    pub(super) first: [u64; 4],
     /// What stands in the second unit of a wide slot.
-    second: Unit,
-    said: Said,
+    pub(super) second: Unit,
+    pub(super) said: Said,
 }
 
 impl Words {
@@ -155,7 +167,7 @@ impl Words {
 
     /// Of bytes that stand behind remote memory, or not.
     #[inline(always)]
-    fn of_bytes<'b, B>(parts: &B, most: usize, is_remote: bool) -> Result<Self, Refused>
+    pub(super) fn of_bytes<'b, B>(parts: &B, most: usize, is_remote: bool) -> Result<Self, Refused>
     where
         B: Iterator<Item = &'b [u8]> + Clone,
     {

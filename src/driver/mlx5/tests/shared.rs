@@ -6,7 +6,7 @@ use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_E
 use super::super::{Known, Places, SharedReceives, SrqPlan};
 use super::*;
 use crate::driver::queues::LowerReceive;
-use crate::driver::receives::ShortReceives;
+use crate::driver::receives::{ShortReceives, plain};
 
 /// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
 struct Shared {
@@ -116,8 +116,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
     let (mut shared, mut other) = (Shared::new(), Shared::new());
     let empty = Sge { length: 0, ..PIECE };
     for round in 0..9_u64 {
-        let plain =
-            |count: u64| (0..count).map(|wr_id| Some((round * 10 + wr_id, &PIECE))).collect::<Vec<_>>();
+        let plain = |count: u64| plain(round * 10..round * 10 + count, &PIECE);
         let (counter, list) = (shared.counter(), shared.list(4));
         for at in 0..3 {
             for bad in [None, Some((7, &empty))] {

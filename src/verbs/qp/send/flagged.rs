@@ -1,9 +1,11 @@
 //! Access to a queue that is neither a ring of slots nor of blocks, and to one whose requests complete in any order or whose slots have a
 //! flag each.
 
+use std::ops::Range;
+
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
-use crate::driver::queues::Published;
+use crate::driver::queues::{AtOnce, Datagrams, Looking, Published};
 use crate::driver::request::Refused;
 
 impl SendQueue {
@@ -24,8 +26,8 @@ impl SendQueue {
     }
 
     /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. None, and
-    /// nothing is done, in another queue, where counters are bound, where requests wait that were not published, in a state in which
-    /// nothing is sent, and in a child of `fork`: there is [`SendQueue::batch`].
+    /// nothing is done, in another queue, where counters are bound, where requests wait that were not published, and in a child of
+    /// `fork`: there is [`SendQueue::batch`].
     #[inline(always)]
     pub fn post_numbered<F: FillSends>(&mut self, how: F) -> Option<Result<(), F::Error>> {
         let Self { origin, sends, pieces, inline, bound: None, .. } = self else { return None };
@@ -36,6 +38,33 @@ impl SendQueue {
         // There is nothing at any other place.
         sends.tell();
         Some(filled)
+    }
+
+    /// Posts so many requests that complete in any order, as `look` and `put` do it: see [`Sends::post_at_once`](crate::driver::queues::Sends). None, and
+    /// neither is asked, where [`SendQueue::post_numbered`] does nothing.
+    #[inline(always)]
+    pub(in crate::verbs::qp) fn post_at_once(
+        &mut self,
+        count: usize,
+        look: impl FnOnce(Looking) -> bool,
+        put: impl FnMut(&mut AtOnce<'_>, Range<usize>) -> bool,
+    ) -> usize {
+        let Self { origin, sends, pieces: 1.., inline, bound: None, .. } = self else { return 0 };
+        let Some(sends) = sends.numbered_alone().filter(|_| origin.is_here()) else { return 0 };
+        sends.post_at_once(count, *inline, look, put)
+    }
+
+    /// Posts so many datagrams of one piece each in blocks, which `fill` puts; false, and none is posted, if it says so, in another queue, where counters are
+    /// bound, and in a child of `fork`.
+    #[inline(always)]
+    pub(in crate::verbs::qp) fn post_datagrams(
+        &mut self,
+        count: usize,
+        fill: impl FnOnce(&mut Datagrams<'_>) -> bool,
+    ) -> bool {
+        let Self { origin, sends, pieces: 1.., bound: None, .. } = self else { return false };
+        let Some(sends) = sends.blocks_alone() else { return false };
+        origin.is_here() && sends.post_datagrams(count, fill)
     }
 
     /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose
