@@ -129,4 +129,39 @@ mod tests {
             assert!(numbers.is_idle(&lane));
         }
     }
+
+    /// A poster whose batches are forgotten now and then, beside a poller: each number is of one request at a time.
+    #[test]
+    fn runs_beside_a_poller_lose_no_number() {
+        let (lane, mut numbers) = pair(8);
+        let (posted, done) = std::sync::mpsc::channel::<(u16, u64)>();
+        std::thread::scope(|scope| {
+            let lane = &lane;
+            scope.spawn(move || {
+                for (number, wr_id) in done {
+                    assert_eq!(lane.complete(number).map(|done| done.wr_id), Some(wr_id));
+                }
+            });
+            let mut wr_id = 0_u64;
+            while wr_id < if cfg!(miri) { 60 } else { 20_000 } {
+                if let Some(mut run) = numbers.run(lane, 3) {
+                    let taken = [0, 1, 2]
+                        .map(|more| (run.take(wr_id + more, Kind::Receive, 0).unwrap(), wr_id + more));
+                    wr_id += 3;
+                    if wr_id.is_multiple_of(4) {
+                        continue;
+                    }
+                    run.keep();
+                    taken.into_iter().for_each(|request| posted.send(request).unwrap());
+                } else if let Some(number) = numbers.take(lane, wr_id, Kind::Receive, 0) {
+                    posted.send((number, wr_id)).unwrap();
+                    wr_id += 1;
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+            drop(posted);
+        });
+        assert!(numbers.is_idle(&lane));
+    }
 }
