@@ -61,8 +61,8 @@ impl Completions {
         }
     }
 
-    /// The same by the shortest way. The number that was given with the request is told, and the place has all else but that and the
-    /// status, which is success.
+    /// As [`Completions::next_told`], by the shortest path. Returns the number that was given with the request. The place gets everything
+    /// except that number and the status, which is success.
     #[inline(always)]
     pub(crate) fn short_told(
         &mut self,
@@ -75,7 +75,8 @@ impl Completions {
         }
     }
 
-    /// Behind [`Untold::Elsewhere`]: looks there. There may be one for [`Completions::short_told`] then; or why not.
+    /// To be called after [`Untold::Elsewhere`]: searches the other rings. If it succeeds, [`Completions::short_told`] may find a
+    /// completion there; the error says why it would not.
     #[inline(always)]
     pub(crate) fn look_elsewhere(&mut self) -> std::result::Result<(), Untold> {
         match self {

@@ -70,7 +70,7 @@ impl CqSide {
         shared.arm(solicited_only)
     }
 
-    /// The same where `events` counts those that were read, in its two highest bits.
+    /// The same for a caller that counts the events that it reads: `events` has the count in its two highest bits.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
@@ -78,8 +78,8 @@ impl CqSide {
         shared.arm_behind(events, solicited_only)
     }
 
-    /// The same of drivers whose queues do not all have one; false when the kernel must be asked by a command, or refuse it. Events that
-    /// are read may be told of, by [`CqSide::tell`].
+    /// The same for drivers of which only some queues have a doorbell. Returns false if a command must request the event, which the kernel
+    /// may refuse. With `are_told`, the caller reports each event that it has read by [`CqSide::tell`].
     pub(crate) fn arm_apart(&self, solicited_only: bool, are_told: bool) -> bool {
         match self {
             Self::Efa(shared) => shared.arm(solicited_only, are_told),

@@ -180,7 +180,7 @@ fn a_full_queue_is_refused_and_all_that_was_posted_arrives() {
     });
 }
 
-/// Alone and in batches; of one region, and of several.
+/// Single receives and batches, with one region and with several.
 #[test]
 fn receives_hold_their_regions_and_a_batch_that_is_refused_holds_none() {
     on_every_joining_device(|target| {
@@ -217,7 +217,7 @@ fn receives_hold_their_regions_and_a_batch_that_is_refused_holds_none() {
             }
         }
         other.destroy().map_err(|(_, error)| error).unwrap();
-        // Posted, each is there for as long as it takes.
+        // A region cannot be destroyed while receives into it are posted.
         for region in regions {
             let room = [region.segment(..8).unwrap()];
             two.qp.post_receive(&[ReceiveRequest::new(1, &room); 2]).unwrap();

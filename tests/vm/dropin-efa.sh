@@ -62,7 +62,7 @@ calls() {
     "$PYTHON" "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin-efa.differences"
 }
 
-# What the device is asked for by that program, byte by byte but for what each process has for its own.
+# Compares the admin commands that the device gets from that program, byte by byte, except for values that each process has of its own.
 requests() {
     for side in theirs ours; do
         control trace clear && "$side" timeout 100 chroot "$root" /tmp/efa-direct "$device" >"$OUT/$name.out" && control trace >"$OUT/$name.$side" || return

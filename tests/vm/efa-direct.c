@@ -3,7 +3,7 @@
  * the loader finds.
  *
  * usage: efa-direct DEVICE         each call
- *        efa-direct DEVICE fork    a child of fork in the middle of a batch, of which the drop-in promises that it posts nothing
+ *        efa-direct DEVICE fork    a child of fork in the middle of a batch; with the drop-in the child posts nothing
  *
  * Prints lines "question: answer". The calls are looked up by name, and structures that older headers lack are declared here.
  */
@@ -743,13 +743,13 @@ static void rings(void)
 	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_destroy_cq(of));
 }
 
-/* A request of a batch, whole. */
+/* A complete request of a batch. */
 static void one(struct ibv_qp_ex *qp, uint64_t id, uint32_t to)
 {
 	begin(qp, SEND, id), ibv_wr_set_ud_addr(qp, ah, to, 0x1234), data(qp, PIECE, 8);
 }
 
-/* In each place of a batch: what a child adds to it, and ends, is refused, and comes nowhere; the batch of the parent goes on. */
+/* Forks at each position of a batch. What the child adds and completes is refused and not sent; the parent's batch continues. */
 static void forked(void)
 {
 	struct ibv_cq *queue = ibv_cq_ex_to_cq(cq);
@@ -785,7 +785,7 @@ static void forked(void)
 		one(qp, 10, b->qp_num);
 		int wanted = before + 1 + (before == 2);
 		CHECK(completions("the parent's", ibv_wr_complete(qp), 2 * wanted) == 2 * wanted);
-		/* Nothing of the child's comes. */
+		/* Nothing from the child arrives. */
 		usleep(20000);
 		CHECK(!ibv_poll_cq(queue, 1, &wc));
 		for (int i = wanted; i < 4; i++) {

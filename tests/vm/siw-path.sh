@@ -24,8 +24,8 @@ measure() { "$1" "$SIW_PATH" "$address"; } # measure SIDE
 
 in_rust() { LD_PRELOAD=$UVERBS_COUNTED "$UVERBS_BESIDE" managed "$device"; }
 
-# Each operation, through C and through Rust, in a table beside libsiw. Ours takes no more instructions, makes no more system calls, and allocates
-# nothing.
+# A table of each operation, through C and in Rust, beside libsiw. Ours must take no more instructions and make no more system calls than
+# libsiw, and allocate nothing.
 compare_sides() {
     awk -F': ' '
         function look(side, ours, theirs) {

@@ -126,7 +126,7 @@ pub(crate) extern "C" fn get_cq_event(
     if !channel.origin.is_here() {
         return failed(Code::new(libc::EIO));
     }
-    // The record is the cookie, which is what the caller wants.
+    // The record is the cookie, so it is read directly into the caller's variable.
     const { assert!(size_of::<CompEventDesc>() == size_of::<u64>()) }
     if let Err(code) = read_into(channel.channel.as_fd(), cq.as_mut_bytes()) {
         return failed(code);

@@ -377,7 +377,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah = *ah);
 }
 
-/// The same where all that is written of an address is its number.
+/// The same for a queue in which only the number of an address is written.
 extern "C" fn wr_set_ud_addr_in_slots(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah.number = ah.number);
 }

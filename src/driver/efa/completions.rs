@@ -202,9 +202,9 @@ impl CompletionSide {
         });
     }
 
-    /// Asks for an event at the next completion; false if the device makes none of this kind. Where events are told of when they were
-    /// read, by [`CompletionSide::tell`], the poller does not look for the completion that makes this one: then any thread may ask while
-    /// another polls.
+    /// Requests an event for the next completion. Returns false if the device makes no events of this kind. With `are_told`, the caller
+    /// reports each event that it has read by [`CompletionSide::tell`], and the poller does not search for the completion that makes this
+    /// event: any thread may then request an event while another one polls.
     pub(crate) fn arm(&self, solicited_only: bool, are_told: bool) -> bool {
         let Some(doorbell) = self.doorbell.as_ref().filter(|_| self.makes_events && !solicited_only) else {
             return false;
@@ -406,7 +406,7 @@ impl Completions {
         Err(true)
     }
 
-    /// The same by the shortest way, as [`Told::fill_received`] has it, where the last one was.
+    /// As [`Completions::next_told`] by the shortest path, in the ring of the previous completion; see [`Told::fill_received`].
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_told(
@@ -418,7 +418,7 @@ impl Completions {
         taken.map_err(|end| if end == End::Empty { Untold::Elsewhere } else { Untold::Other })
     }
 
-    /// Behind [`Untold::Elsewhere`]: goes on to the ring where there is one.
+    /// To be called after [`Untold::Elsewhere`]: continues with the next ring that has a completion.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn look_elsewhere(&mut self) -> Result<(), Untold> {
@@ -429,7 +429,7 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::release`]. Now and then the next poll begins with the next ring.
+    /// As [`Completions::release`]. Once for every [`IN_A_ROW`] completions, the next poll begins with the next ring.
     #[inline(always)]
     pub(crate) fn end_batch(&mut self) {
         let released = self.shared().taken.load(RELAXED);

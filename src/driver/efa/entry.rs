@@ -221,9 +221,9 @@ impl Told {
         true
     }
 
-    /// The same of a plain entry of a message, but for the number that was given with the request, which is told, and the status, which is
-    /// success.
-    // All that does not depend on the request first: then nothing of it need be kept over what ends the request.
+    /// The same for a plain entry of a received message. Returns the number that was given with the request. That number and the status,
+    /// which is success, are not stored.
+    // Everything that does not depend on the request comes first, so that none of it has to be kept while the request is completed.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn fill_received(
@@ -237,7 +237,7 @@ impl Told {
         track.receives.complete_one(first.number())
     }
 
-    /// The same of a request to the send queue.
+    /// The same for a plain entry of a request to the send queue.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn fill_sent(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> Option<u64> {
@@ -264,14 +264,14 @@ impl Told {
     }
 }
 
-/// Why none was taken by the shortest way to completions that tell who has sent.
+/// Why `CompletionQueue::short_told` has taken no completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untold {
-    /// There is none.
+    /// There is no completion.
     Nothing,
-    /// There is none where the last one was: elsewhere has not been looked.
+    /// There is none in the ring of the previous completion. The other rings have not been searched.
     Elsewhere,
-    /// There may be one that takes longer, such as one of another queue pair than the last.
+    /// There may be one that takes a longer path, such as one of another queue pair than the previous completion.
     Other,
 }
 

@@ -177,7 +177,7 @@ impl Receives {
 /// A piece as the device reads it: the words of an [`RxDesc`].
 #[inline(always)]
 fn words(&Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) -> [u64; 2] {
-    // No message is longer: the rest of the piece is not needed, nor what is behind it.
+    // No message is longer. The rest of the piece is not needed, nor are the pieces after it.
     let length = u64::from(length.min(u16::MAX.into()));
     let rest = u64::from(number) | length << 16 | u64::from(lkey & LKEY | marks) << 32;
     [addr, rest].map(u64::to_le)

@@ -63,19 +63,19 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Most bytes of such a request that stand in it, where a slot has so many units.
+    /// The most inline bytes of a request with this operation, in slots of this many units.
     #[inline(always)]
     fn most_inline(&self, units: u32, operation: u8) -> usize {
         match (units > 1, operation) {
             (true, SEND) => TX_DESC_INLINE_MAX_SIZE_128,
             (true, RDMA_WRITE) if self.inline_writes => TX_DESC_INLINE_MAX_SIZE_128,
             (false, SEND) => TX_DESC_INLINE_MAX_SIZE,
-            // There is no room behind the remote memory; and what is read has no place there.
+            // There is no room after the remote address, and a read has no inline data.
             _ => 0,
         }
     }
 
-    /// What an operation is to the device, if it has it, and where it goes, if it says so.
+    /// The device's operation for an opcode, if the device has it, and the destination, if the opcode contains one.
     #[inline(always)]
     fn operation(&self, opcode: &Opcode<'_>) -> Result<(Operation, Option<To>), Refused> {
         let Self { reads, writes, .. } = *self;
@@ -134,7 +134,7 @@ pub(crate) struct Sends {
     last: usize,
     /// Whether it is a message, and names no remote memory.
     is_message: bool,
-    /// Most bytes of a message that stand in its request.
+    /// The most inline bytes of a message.
     most_inline: usize,
     allowed: Allowed,
     /// The flags of requests, which have no others but inline data; [`NONE`] in a state in which nothing is sent.

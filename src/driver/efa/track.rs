@@ -114,7 +114,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// The poster: it is that of this request from now on.
+    /// Called by the poster: the entry belongs to this request from now on.
     #[inline(always)]
     fn begin(&self, number: u16, wr_id: u64, kind: Kind, bytes: u32) {
         self.wr_id.store(wr_id, Ordering::Relaxed);

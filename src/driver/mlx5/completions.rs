@@ -128,7 +128,7 @@ pub(crate) struct CompletionSide {
     consumer: Word,
     arm: Word,
     doorbell: Register,
-    /// The second half of what is written to the doorbell.
+    /// The second half of the value for the doorbell.
     number: u64,
     /// Position behind the last entry that was given back to the device, or that [`Completions::next_unread`] returned: an event
     /// that is requested in the middle of a poll is not for those entries. Only the poller changes it.
@@ -141,7 +141,7 @@ pub(crate) struct CompletionSide {
     sequence: AtomicU32,
 }
 
-/// What is written to a doorbell: two numbers in the device's order of bytes.
+/// The value for a doorbell: two numbers in the device's byte order.
 #[inline(always)]
 fn halves(first: u32, second: u32) -> u64 {
     zerocopy::transmute!([first.to_be(), second.to_be()])
@@ -215,8 +215,8 @@ impl CompletionSide {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Asks for an event at the next completion, or the next solicited one, which the poller looks for. False, and nothing done, in a
-    /// process that has not made the queue.
+    /// Requests an event for the next completion, or the next solicited one; the poller searches for that completion. Returns false, with
+    /// nothing done, in a process that did not create the queue.
     #[inline(always)]
     pub(crate) fn arm(&self, solicited_only: bool) -> bool {
         let is_here = self.origin.is_here();
@@ -228,8 +228,8 @@ impl CompletionSide {
         is_here
     }
 
-    /// The same where `events` counts the events that were read, in its two highest bits. The poller looks for none, so any thread may
-    /// ask while another polls.
+    /// The same for a caller that counts the events that it reads: `events` has the count in its two highest bits. The poller does not
+    /// search for the completion, so any thread may call this while another one polls.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
@@ -240,7 +240,7 @@ impl CompletionSide {
         is_here
     }
 
-    /// The device has two bits of the sequence number: the highest of `sequence`.
+    /// Rings the doorbell. The device's sequence number has two bits: the highest of `sequence`.
     #[inline(always)]
     fn ask(&self, solicited_only: bool, sequence: u32) {
         let next = self.next.load(Ordering::Relaxed) as u32 & COUNTER;

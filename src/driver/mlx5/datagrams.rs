@@ -1,4 +1,4 @@
-//! Batches of datagrams of one piece each: a request is two blocks, of which the first is written as one item.
+//! Batches of datagrams of one piece each: a request is two blocks, and the first block is written as one item.
 
 use std::mem::size_of;
 
@@ -13,21 +13,21 @@ use super::track::Entry;
 use crate::driver::request::{Sge, ToAddress};
 use crate::driver::ring::units;
 
-/// Units of a request: control, address and piece. And its blocks.
+/// Units of a request (control segment, address and piece), and its blocks.
 pub(super) const UNITS: u32 = 5;
 pub(super) const BLOCKS: u32 = (UNITS * UNIT as u32).div_ceil(SEND_WQE_BB as u32);
 
 const _: () = assert!(size_of::<Block>() == SEND_WQE_BB && BLOCKS == 2);
 
-/// A send ring while such a batch is written. What there is to know of it is at hand: a compiler keeps it in registers.
+/// A send ring while such a batch is written. Its values are copied here, so that the compiler keeps them in registers.
 #[derive(Debug)]
 pub(crate) struct Datagrams<'a> {
     pub(super) units: units::Writing<'a>,
     pub(super) places: &'a [Entry],
-    /// What the second word of each request is.
+    /// The second word of each request.
     pub(super) second: u32,
     pub(super) head: u32,
-    /// The first bytes of the last one.
+    /// The first bytes of the last request, which are written to the doorbell.
     pub(super) told: [u8; 8],
 }
 
@@ -38,7 +38,7 @@ impl Datagrams<'_> {
         self.head & (self.places.len() as u32).wrapping_sub(1)
     }
 
-    /// Fills it. False, and nothing is filled, if the piece is of no bytes, or of too many.
+    /// Fills the next slot. Returns false, with nothing filled, if the piece has no bytes or too many.
     #[inline(always)]
     pub(crate) fn put(&mut self, wr_id: u64, flags: SendFlags, to: &ToAddress<'_>, piece: &Sge) -> bool {
         let (begin, end) = (self.head, self.head.wrapping_add(BLOCKS));

@@ -17,7 +17,7 @@ const ADDRESS_UNITS: u8 = 3;
 /// Units that name a shared receive queue.
 const QUEUE_UNITS: u8 = 1;
 
-/// What goes before the data of a datagram, whose address stands there too; and what goes with it.
+/// The start of a datagram's request, which ends with its address, and the immediate data that goes with it (zero if there is none).
 #[inline(always)]
 pub(super) fn start_to(to: &ToAddress<'_>) -> (Start, u32) {
     let (opcode, immediate) = to.immediate.map_or((OPCODE_SEND, 0), |number| (OPCODE_SEND_IMM, number));

@@ -64,7 +64,7 @@ pub(super) fn segment(piece: &Sge) -> Option<[u64; 2]> {
 /// The segment after the last piece, if there is room for more.
 const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
 
-/// Fills a place whose first segment is `first`, of so many `segments`, with one.
+/// Fills a place with one segment. The place has `segments` segments, of which `first` is the first.
 #[inline(always)]
 pub(super) fn put_segment(units: &mut units::Writing<'_>, first: usize, segments: u32, segment: [u64; 2]) {
     units.put(first, segment);
@@ -73,7 +73,7 @@ pub(super) fn put_segment(units: &mut units::Writing<'_>, first: usize, segments
     }
 }
 
-/// The same with pieces of memory.
+/// The same with any number of pieces of memory.
 #[inline(always)]
 pub(super) fn put_pieces<P>(
     mut units: units::Writing<'_>,

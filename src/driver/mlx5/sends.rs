@@ -205,8 +205,9 @@ impl Sends {
         self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data, to)
     }
 
-    /// Posts so many datagrams, which `fill` puts; false, and none is posted, if it says so. The same, and it is not asked, where there is no room
-    /// for them, where requests wait that the device was not told of, behind a change of a key, and in a queue of other requests.
+    /// Posts `count` datagrams, which `fill` puts. Returns false, with none posted, if `fill` does. It also returns false, without a call
+    /// of `fill`, if there is no room for them, if requests wait for the doorbell, after a change of a key, and in a queue of other
+    /// requests.
     #[inline(always)]
     pub(crate) fn post_datagrams(
         &mut self,
@@ -233,7 +234,7 @@ impl Sends {
         true
     }
 
-    /// Whether so many blocks are free.
+    /// Whether this many blocks are free.
     #[inline(always)]
     fn is_free(&mut self, blocks: usize) -> bool {
         let known = self.limit.wrapping_sub(self.head) as usize;
@@ -365,7 +366,7 @@ impl Sends {
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Writes the control segment of the next request, which has so many units, by `lead`, and goes on behind it.
+    /// Writes the control segment of the next request, which has `units` units, by `lead`, and continues after the request.
     #[inline(always)]
     fn end<const LOOKS: bool, const KIND: u8>(
         &mut self,
@@ -447,12 +448,12 @@ impl Drop for Sends {
     }
 }
 
-/// What is written with the control segment of the request that begins with a block.
+/// What is written together with the control segment, at the beginning of a request.
 trait Lead {
     fn put(self, units: &mut Units, begin: u32, control: [u64; 2]);
 }
 
-/// The control segment alone.
+/// Only the control segment.
 struct Alone;
 
 impl Lead for Alone {
@@ -462,7 +463,7 @@ impl Lead for Alone {
     }
 }
 
-/// The address of a datagram.
+/// Also the address of a datagram.
 impl Lead for &ToAddress<'_> {
     #[inline(always)]
     fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {

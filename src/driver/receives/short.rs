@@ -1,41 +1,44 @@
-//! The short ways of receives of one piece each, for who posts all of several or none: a queue that has one posts by it, or does nothing.
+//! Short paths for receives of one piece each, of which a caller posts all or none. A queue with such a path posts them by it, or does
+//! nothing.
 
 use super::Receives;
 use crate::driver::request::Sge;
 use crate::driver::{efa, mlx5, siw};
 
-/// A receive of one piece: the number that its completion says, and the piece. None of a request that is another.
+/// A receive of one piece: the number for its completion, and the piece. `None` for a request of another form.
 pub(crate) type Plain<'a> = Option<(u64, &'a Sge)>;
 
-/// Several of them.
+/// Several such requests.
 pub(crate) trait Plains<'a>: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator {}
 
 impl<'a, T: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator> Plains<'a> for T {}
 
-/// A queue with a short way.
+/// A queue with a short path.
 pub(crate) trait ShortReceives {
-    /// Posts one, and says what its slot is. None, and nothing is done, when there is no room, or more is to be looked at.
+    /// Posts one receive and returns its slot. Returns `None`, with nothing done, if there is no room, or if the request needs further
+    /// checks.
     fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32>;
 
-    /// Posts all; false, and nothing is done, when there is no room for one of them, or it is another, or more is to be looked at.
+    /// Posts all receives. Returns false, with nothing done, if there is no room for all, if one has another form, or if one needs further
+    /// checks.
     fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool;
 }
 
-/// Which short way a queue has.
+/// The short path of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShortWay {
-    /// None: the way of all requests is short.
+    /// There is none: the path for all requests is short.
     AtLength,
-    /// Through a list of entries.
+    /// For a queue whose entries form a list.
     Listed,
-    /// By numbers, where requests complete in any order.
+    /// For a queue whose requests have numbers, and complete in any order.
     Numbered,
-    /// Into slots with a flag each.
+    /// For a queue whose slots have a flag each.
     Flagged,
 }
 
 impl Receives {
-    /// Which it has.
+    /// The short path of this queue.
     #[inline(always)]
     pub(crate) fn short_way(&self) -> ShortWay {
         match self {
@@ -46,26 +49,26 @@ impl Receives {
         }
     }
 
-    /// A list of entries, if it is one.
+    /// The queue, if its entries form a list.
     #[inline(always)]
     pub(crate) fn listed_alone(&mut self) -> Option<&mut mlx5::SharedReceives> {
         if let Self::Mlx5Shared(receives) = self { Some(receives) } else { None }
     }
 
-    /// A queue by numbers, if it is one.
+    /// The queue, if its requests have numbers.
     #[inline(always)]
     pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Receives> {
         if let Self::Efa(receives) = self { Some(receives) } else { None }
     }
 
-    /// Slots with a flag each, if it has such.
+    /// The queue, if its slots have a flag each.
     #[inline(always)]
     pub(crate) fn flagged_alone(&mut self) -> Option<&mut siw::Receives> {
         if let Self::Siw(receives) = self { Some(receives) } else { None }
     }
 }
 
-/// Receives of this piece, with these numbers.
+/// Receives into this piece, with these numbers.
 #[cfg(test)]
 pub(crate) fn plain(wr_ids: std::ops::Range<u64>, piece: &Sge) -> Vec<Plain<'_>> {
     wr_ids.map(|wr_id| Some((wr_id, piece))).collect()

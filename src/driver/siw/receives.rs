@@ -6,9 +6,9 @@
 //! queue pairs receive at the same time. It is not necessary there, because the kernel checks the region's key with each packet
 //! (`siw_proc_send`, siw_qp_rx.c).
 //!
-//! The flag of the first request of a batch is stored last: the kernel, which goes from slot to slot, reaches no other one before. If each
-//! request has one piece, they are therefore filled from the last to the first. A list of which the requests before a bad one are posted is
-//! shown request by request.
+//! The flag of the first request of a batch is stored last, because the kernel goes from slot to slot and reaches no later one before it.
+//! If each request has one piece, the slots are therefore filled from the last to the first. A list whose requests before a bad one are
+//! posted is shown request by request.
 
 use std::borrow::Borrow;
 use std::mem::offset_of;
@@ -181,7 +181,7 @@ impl Receives {
     }
 }
 
-/// The word of a request of one piece.
+/// The word with the flags of a request of one piece.
 const PLAIN: u32 = mark(WQE_VALID, 1, OP_RECEIVE);
 
 impl ShortReceives for Receives {
@@ -215,7 +215,7 @@ impl ShortReceives for Receives {
     }
 }
 
-/// Fills the slot of the request with this number, and sets its flag; false, and nothing is done, if it is the kernel's.
+/// Fills the slot of the request with this number, and sets its flag. Returns false, with nothing done, if the slot belongs to the kernel.
 #[inline(always)]
 fn put_plain(
     writing: &mut flagged::Writing<'_, ReceiveHead, RECEIVE>,
@@ -233,7 +233,7 @@ fn put_plain(
     true
 }
 
-/// Takes away the flags of requests to which the kernel does not come, since that of one before them is not set.
+/// Clears the flags of requests that the kernel does not reach, because the flag of a request before them is not set.
 #[cold]
 #[inline(never)]
 fn forget(slots: &mut ReceiveSlots, first: u32, end: u32) {

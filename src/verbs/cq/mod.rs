@@ -62,7 +62,7 @@ pub(crate) struct CompletionQueueCore {
     registry: Arc<Registry>,
     /// What the driver's queue pairs know of it.
     side: CqSide,
-    /// How many events were read, if that is told.
+    /// The number of events that were read, if callers report them.
     #[cfg(feature = "raw")]
     events_read: AtomicU32,
 }

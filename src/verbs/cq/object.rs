@@ -16,7 +16,7 @@ impl CompletionQueue {
     }
 }
 
-/// An event as it is counted: devices know the lowest bits of the number, which are wanted at the upper end of a word.
+/// One event, as events are counted: devices use the lowest bits of the number, and need them at the upper end of a word.
 const EVENT: u32 = 1 << 30;
 
 /// A completion queue without what polls it: what queue pairs are made with, and events asked for. It takes no lock and needs
@@ -42,8 +42,8 @@ impl CompletionObject {
         self.0.change(attr_mask, attr)
     }
 
-    /// As [`CompletionQueue::notify`], also while another thread polls. Each event that is read is to be told of by
-    /// [`CompletionObject::event_read`], or some devices make no more.
+    /// As [`CompletionQueue::notify`], also while another thread polls. The caller must report each event that it reads by
+    /// [`CompletionObject::event_read`]; otherwise some devices make no more events.
     ///
     /// # Errors
     /// The same.
@@ -58,7 +58,8 @@ impl CompletionObject {
         self.0.side().arm_behind(self.0.events_read.load(Ordering::Relaxed), solicited_only)
     }
 
-    /// An event of the queue was read from its channel. Whoever asks for events by this object must tell of each that is read.
+    /// Reports that an event of the queue was read from its channel. A caller that requests events by this object must report each event
+    /// that it reads.
     #[inline(always)]
     pub fn event_read(&self) {
         self.0.events_read.fetch_add(EVENT, Ordering::Relaxed);

@@ -50,21 +50,21 @@ impl CompletionQueue {
         self.ring.is_told()
     }
 
-    /// As [`CompletionQueue::short_unread`], with who has sent, of a queue with [`CompletionQueue::next_told`]. The number that was given with
-    /// the request is told, and the place has all else but that and the status, which is success.
+    /// As [`CompletionQueue::short_unread`], with the sender, for a queue with [`CompletionQueue::next_told`]. Returns the number that was
+    /// given with the request. The place gets everything except that number and the status, which is success.
     ///
     /// # Errors
-    /// As of that.
+    /// Why no completion was taken.
     #[inline(always)]
     pub fn short_told(&mut self, place: &mut Told) -> Result<u64, Untold> {
         let Self { ring, passage, .. } = self;
         ring.short_told(|| passage.is_open(), place)
     }
 
-    /// Behind [`Untold::Elsewhere`]: looks there.
+    /// To be called after [`Untold::Elsewhere`]: searches the other rings.
     ///
     /// # Errors
-    /// Why there is none for [`CompletionQueue::short_told`] there either: then it is not [`Untold::Elsewhere`].
+    /// Why [`CompletionQueue::short_told`] finds no completion there either. This is never [`Untold::Elsewhere`].
     #[inline(always)]
     pub fn look_elsewhere(&mut self) -> Result<(), Untold> {
         self.ring.look_elsewhere()
@@ -84,7 +84,7 @@ impl CompletionQueue {
     #[inline(never)]
     pub fn next_told(&mut self, place: &mut Told) -> bool {
         let Self { ring, origin, registry, tally, passage, .. } = self;
-        // Asked behind the look at what there is, as everywhere.
+        // Checked after the search for a completion, as everywhere.
         let counts = Cell::new(true);
         let may_take = || {
             counts.set(!passage.is_open());

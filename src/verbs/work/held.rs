@@ -95,7 +95,7 @@ impl Held {
         self.key == region.key()
     }
 
-    /// As [`Slots::hold_one`], of a request that was posted.
+    /// As [`Slots::hold_one`], for a request that was posted.
     #[inline(always)]
     pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
         self.slots_that_stay().hold_one(slot, region);

@@ -390,7 +390,7 @@ impl Receiving {
         }
     }
 
-    /// The same of whichever requests, and in whichever queue.
+    /// The same for requests of any form, in any queue.
     #[inline(never)]
     fn all_at_length(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
         let Self { queue, held } = self;

@@ -1,4 +1,4 @@
-//! Receives of one piece each, where the driver has a short way for them.
+//! Receives of one piece each, in queues whose driver has a short path for them.
 
 use super::{ReceiveQueue, ReceiveRequest, Receiving};
 use crate::driver::receives::{Receives, ShortReceives, ShortWay};
@@ -25,7 +25,7 @@ impl Receiving {
         }
     }
 
-    // A function each: together they keep more in memory.
+    // A separate function for each: together they would keep more in memory.
 
     #[inline(never)]
     fn one_listed(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
@@ -73,7 +73,8 @@ impl Receiving {
         self.one_at_length(request)
     }
 
-    /// Posts all of several if each needs the region that is held for all of the queue, and no other.
+    /// Posts all requests by the short path if each needs only the region that is held once for all slots, and by the path for all requests
+    /// otherwise.
     #[inline(always)]
     fn all_by<R: ShortReceives>(
         &mut self,
@@ -93,7 +94,7 @@ impl Receiving {
 }
 
 impl ReceiveQueue {
-    /// The driver's queue, if requests may be of a piece, and this is the process that has it.
+    /// The driver's queue, if requests may have a piece and this process owns the queue.
     #[inline(always)]
     fn short<R>(&mut self, way: impl FnOnce(&mut Receives) -> Option<&mut R>) -> Option<&mut R> {
         if self.pieces == 0 || !self.origin.is_here() { None } else { way(&mut self.receives) }

@@ -1,8 +1,8 @@
-//! What reliable datagrams need until they are completed.
+//! What reliable datagrams need is held until they have completed.
 
 use super::*;
 
-/// Alone and in batches; of one region and for one address, and of several.
+/// Single requests and batches, with one region and one address, and with several.
 #[test]
 fn requests_hold_what_they_need_and_a_batch_that_is_refused_holds_nothing() {
     on_every_device_with_srd(|target| {

@@ -1,7 +1,7 @@
 //! A lock for values that one thread at a time may use, during one call from C or several.
 //!
 //! # Safety
-//! By the fourth form of the contract, on the page of `boundary.rs`.
+//! It relies on the fourth form of the contract; see the page of `boundary.rs`.
 
 #![allow(unsafe_code)]
 
@@ -59,7 +59,7 @@ impl<T> Lock<T> {
         self.try_take(state) || self.wait(state)
     }
 
-    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Other threads are waited for.
+    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Waits for other threads.
     pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
         let mut turns = 1000;
         while turns > 0 {
@@ -110,7 +110,7 @@ impl<T> Lock<T> {
         self.try_take(KEPT)
     }
 
-    /// Locks it if it is free. Returns false, with nothing locked, in a child that cannot lock it.
+    /// Waits until it is free, and locks it. Returns false, with nothing locked, in a child that cannot lock it.
     #[must_use]
     #[inline(always)]
     pub(crate) fn keep(&self) -> bool {
@@ -173,7 +173,7 @@ impl<T> Lock<T> {
         Some(answer)
     }
 
-    /// Unlocks what [`Lock::keep`] locked. The caller knows that this process locked it.
+    /// Unlocks what [`Lock::keep`] locked. The caller must make sure that this process locked it.
     #[inline(always)]
     pub(crate) fn give_back(&self) {
         self.state.store(FREE, Ordering::Release);

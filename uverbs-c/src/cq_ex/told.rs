@@ -62,7 +62,7 @@ fn poll(cq: &Cq, is_start: bool) -> c_int {
     }
 }
 
-/// Where there is none in the place where the last one was.
+/// Polls the other rings, if that of the previous completion has none.
 #[inline(never)]
 fn poll_elsewhere(cq: &Cq, is_start: bool) -> c_int {
     match cq.queue.kept(CompletionQueue::look_elsewhere) {

@@ -67,7 +67,7 @@ pub(crate) struct Begun {
 }
 
 /// Where a datagram goes.
-// In this order, so that the two numbers are not loaded as one: they go to different places.
+// The fields are in this order so that the two numbers are not loaded as one: they are stored in different places.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct To {
@@ -233,7 +233,7 @@ where
         match (OF, stage) {
             (SENDS, Stage::Send) | (WRITES, Stage::Write) | (READS, Stage::Read) => {}
             (MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
-            // With immediate data it is as any.
+            // A datagram with immediate data takes the path for any request.
             (DATAGRAMS, Stage::Addressed) if begun.immediate.is_none() => {}
             (ANY, Stage::Addressed | Stage::Other) => {}
             _ => return false,

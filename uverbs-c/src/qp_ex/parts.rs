@@ -35,7 +35,7 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 // With an operation of a type of its own, so that there is a function for each, which ends in the longer one and keeps nothing for it.
 #[inline(always)]
 fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
-    // What is asked for the first is so to the end.
+    // The result of the check for the first operation holds for the whole batch.
     let may_begin = is_short(qp) || may_be_short(qp);
     let is_begun = may_begin
         && qp.sends.within(|Sending { queue, begun, .. }| {
@@ -54,14 +54,14 @@ fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     }
 }
 
-/// Whether an operation was begun whose parts are written by the shortest way. They are written to a copy of the ring, which is the process's
-/// own: so which process this is need not be asked before the device is shown them.
+/// Whether an operation was begun whose parts are written by the shortest path. They are written to a copy of the ring, which is this
+/// process's own memory. So the process is not checked again until they are shown to the device.
 #[inline(always)]
 fn is_short(qp: &Qp) -> bool {
     qp.sends.within(|sending| sending.begun.stage == Stage::Short)
 }
 
-/// Whether the first operation may be.
+/// Whether the first operation may take that path.
 #[inline(always)]
 fn may_be_short(qp: &Qp) -> bool {
     let may = qp.sends.held(|Sending { queue, begun, .. }, here| {

@@ -108,12 +108,12 @@ impl Completions {
     }
 }
 
-/// So many completions, a power of two, are taken from one ring before the next is looked at: those of a queue pair come in one most often,
-/// and a full ring holds back no other one for long.
+/// The number of completions, a power of two, that are taken from one ring before the next ring is read. The completions of a queue pair
+/// usually arrive in one ring, and a full ring must not delay the others for long.
 pub(super) const IN_A_ROW: u32 = 64;
 
-/// The ring behind the one at `turn`.
-// Apart, so that there is a branch, which costs less than both answers.
+/// The ring after the one at `turn`.
+// A separate function, so that the compiler makes a branch, which costs less than calculating both results.
 #[cold]
 #[inline(never)]
 fn behind(turn: usize, count: usize) -> usize {
@@ -152,10 +152,9 @@ impl Completions {
 }
 
 impl Completions {
-    /// As [`Completions::take_one`], where nothing is out of the ordinary: a plain one, of the queue pair that the last was of, in the ring
-    /// that is looked at next. Another is not taken.
-    // No function is called, there is no loop, and all is done with the ring before the request is looked for: so little has to be saved on
-    // the stack.
+    /// As [`Completions::take_one`], for the usual case: a plain completion of the same queue pair as the previous one, in the ring that is
+    /// read next. Other completions are not taken.
+    // It calls no function, has no loop, and finishes with the ring before it finds the request. So little has to be saved on the stack.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn take_same(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<u64, End> {
@@ -185,7 +184,7 @@ impl Completions {
         }
     }
 
-    /// Goes on to the next other ring that has an entry; false if there is none.
+    /// Continues with the next other ring that has an entry. Returns false if there is none.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn turn_to_filled(&mut self) -> bool {
@@ -234,7 +233,7 @@ impl Poller {
         self.current.track(first)
     }
 
-    /// The same if it is the one whose completion was taken last.
+    /// The same, if it is the queue pair of the previous completion.
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn same(&self, first: First, number: u16) -> Option<&Track> {

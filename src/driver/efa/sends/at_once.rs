@@ -1,4 +1,5 @@
-//! Batches of which all requests are posted or none, straight to the device's ring: each is looked at before the first is written.
+//! Batches that are posted completely or not at all, directly to the device's ring: each request is checked before the first one is
+//! written.
 
 use super::straight::Words;
 use super::*;
@@ -6,17 +7,17 @@ use crate::driver::efa::track::Run;
 use crate::driver::request::Told;
 use crate::driver::ring::units;
 
-/// What there is to know for a look at a request.
+/// What is needed to check a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looking {
     allowed: Allowed,
     flags: u32,
-    /// Units of a slot, and most inline bytes of a request.
+    /// Units of a slot, and the most inline bytes of a request.
     units: u32,
     inline: u32,
 }
 
-/// A send queue while such a batch is written. What there is to know of it is at hand: a compiler keeps it in registers.
+/// A send queue while such a batch is written. Its values are copied here, so that the compiler keeps them in registers.
 #[derive(Debug)]
 pub(crate) struct AtOnce<'a> {
     run: Run<'a>,
@@ -28,9 +29,10 @@ pub(crate) struct AtOnce<'a> {
 }
 
 impl Sends {
-    /// Posts so many requests with so many inline bytes at most: `look` looks at all of them, and `put` puts some of them. Gives how many are posted: all;
-    /// or none, if `look` says so, where there is no room for them, where requests wait that are in the copy, and in a queue pair that does not
-    /// send; or those before the first that is not put though it was looked at.
+    /// Posts `count` requests with at most `inline` inline bytes each. `look` checks all of them, and `put` writes those of a range.
+    /// Returns how many are posted: all of them; or none, if `look` returns false, if there is no room for all, if requests wait in the
+    /// copy of the ring, or if the queue pair is in a state in which it does not send. If `put` returns false although `look` has not, only
+    /// the ranges before that one are posted.
     #[inline(always)]
     pub(crate) fn post_at_once(
         &mut self,
@@ -46,7 +48,7 @@ impl Sends {
         }
         let mut posted = 0;
         while posted < count {
-            // More than that are not told at once.
+            // The device takes no more than this with one doorbell.
             let more = (count - posted).min(self.left() as usize);
             let Self { track, numbers, device: Some(device), depth, round, head, written, .. } = self else {
                 break;
@@ -67,14 +69,14 @@ impl Sends {
 }
 
 impl Looking {
-    /// Whether such a request of one piece can be put.
+    /// Whether a request with these flags, this opcode and this one piece can be put.
     #[inline(always)]
     pub(crate) fn takes_piece(&self, flags: SendFlags, opcode: &impl Terms, piece: &Sge) -> bool {
         let has_destination = opcode.destination().is_some();
         self.takes(flags) && opcode.tell(Look { of: self, has_destination, data: piece })
     }
 
-    /// The same of one with these bytes in it.
+    /// The same for a request with these inline bytes.
     #[inline(always)]
     pub(crate) fn takes_bytes(&self, flags: SendFlags, opcode: &impl Terms, bytes: &[u8]) -> bool {
         let has_destination = opcode.destination().is_some();
@@ -93,32 +95,32 @@ impl Looking {
 }
 
 impl AtOnce<'_> {
-    /// Writes one of a piece that can be put. False, and it is not written, if it cannot.
+    /// Writes a request of one piece that can be put. Returns false, with nothing written, if it cannot be put.
     #[inline(always)]
     pub(crate) fn put_piece(&mut self, wr_id: u64, opcode: &impl Terms, piece: &Sge) -> bool {
         opcode.tell(Write { of: self, wr_id, terms: opcode, data: piece })
     }
 
-    /// The same of one with these bytes in it.
+    /// The same for a request with these inline bytes.
     #[inline(always)]
     pub(crate) fn put_bytes(&mut self, wr_id: u64, opcode: &impl Terms, bytes: &[u8]) -> bool {
         opcode.tell(Write { of: self, wr_id, terms: opcode, data: bytes })
     }
 
-    /// The slot of what was put last.
+    /// The slot of the request that was put last.
     #[inline(always)]
     pub(crate) fn last_slot(&self) -> u32 {
         self.run.last()
     }
 
-    /// All that was put is posted: gives the counter behind it.
+    /// Everything that was put is posted. Returns the counter after the last request.
     #[inline(always)]
     fn end(self) -> u32 {
         self.run.keep();
         self.next
     }
 
-    /// Writes one with what `rest` says of it, which is asked when it has its number.
+    /// Writes a request. `rest` returns the rest of its contents, and is called after the number of the request was taken.
     #[inline(always)]
     fn write<S: FnOnce() -> Unit>(
         &mut self,
@@ -127,7 +129,7 @@ impl AtOnce<'_> {
         bytes: u32,
         rest: impl FnOnce() -> (To, Said, [u64; 4], S),
     ) -> bool {
-        // Of a message nobody asks.
+        // The completion of a sent message reports no length.
         let bytes = if what.number() == SEND { 0 } else { bytes };
         let Some(number) = self.run.take(wr_id, what.kind(), bytes) else { return false };
         let (to, said, first, second) = rest();
@@ -142,7 +144,7 @@ impl AtOnce<'_> {
     }
 }
 
-/// What is looked at, but for what it does.
+/// The check of a request, which gets the opcode through [`Told`].
 struct Look<'a, D> {
     of: &'a Looking,
     has_destination: bool,
@@ -150,14 +152,14 @@ struct Look<'a, D> {
 }
 
 impl<D> Look<'_, D> {
-    /// The operation, if the device has it and it is known where it goes.
+    /// The operation, if the device has it and the destination is known.
     #[inline(always)]
     fn operation(&self, opcode: &Opcode<'_>) -> Option<Operation> {
         let (what, own) = self.of.allowed.operation(opcode).ok()?;
         (self.has_destination || own.is_some()).then_some(what)
     }
 
-    /// Whether an operation may be of so many bytes.
+    /// Whether a request with this operation may have this many bytes.
     #[inline(always)]
     fn may_have(&self, what: Operation, bytes: usize) -> bool {
         what.number() == SEND || bytes <= self.of.allowed.most_remote as usize
@@ -186,7 +188,7 @@ impl Told for Look<'_, &[u8]> {
     }
 }
 
-/// What is written, but for what it does.
+/// The writing of a request, which gets the opcode through [`Told`].
 struct Write<'a, 'b, T, D> {
     of: &'a mut AtOnce<'b>,
     wr_id: u64,
@@ -194,7 +196,7 @@ struct Write<'a, 'b, T, D> {
     data: D,
 }
 
-/// Where a request goes, which was looked at.
+/// The destination of a request that was checked.
 #[inline(always)]
 fn destination(own: Option<To>, terms: &impl Terms) -> To {
     own.or_else(|| To::of(terms)).unwrap_or_default()

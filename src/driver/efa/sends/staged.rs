@@ -15,7 +15,7 @@ impl Sends {
         if !self.takes(flags) {
             return Err(self.refusal(flags));
         }
-        // The number first, so that what is written of the slot need not be kept meanwhile: there is a slot for each number.
+        // The number is taken first, so that no part of the slot has to be kept meanwhile. There is a slot for each number.
         let Self { track, numbers, .. } = self;
         let (lane, kind) = (&track.sends, what.kind());
         let number =

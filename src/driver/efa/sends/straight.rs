@@ -9,7 +9,7 @@ use crate::driver::request::Told;
 pub(crate) struct Straight<'a>(&'a mut Sends);
 
 impl Sends {
-    /// This way; none where requests wait that are in the copy.
+    /// Borrows the queue to post in this way. Returns `None` while requests wait in the copy of the ring.
     #[inline(always)]
     pub(crate) fn straight(&mut self) -> Option<Straight<'_>> {
         (self.head == self.written).then_some(Straight(self))
@@ -33,8 +33,8 @@ impl Sends {
         opcode.tell(Whole::<STAGED, _, _, _> { sends: self, wr_id, flags, terms: opcode, data })
     }
 
-    /// Writes one with so many bytes, and with what `rest` says of it.
-    // Which is asked last: what is read before the request has its number is kept in memory meanwhile.
+    /// Writes a request of this many bytes. `rest` returns the rest of its contents.
+    // `rest` is called last: what is read before the number of the request is taken has to be kept in memory meanwhile.
     #[inline(always)]
     fn write<const STAGED: bool, S: FnOnce() -> Unit>(
         &mut self,
@@ -80,7 +80,7 @@ impl Sends {
         Ok(())
     }
 
-    /// How many bytes a request of so many has, as its completion tells: of a message nobody asks.
+    /// The length that the completion of a request of this many bytes reports. The completion of a sent message reports none.
     #[inline(always)]
     fn told_bytes(&self, what: Operation, bytes: u32) -> Result<u32, Refused> {
         match what {

@@ -108,7 +108,7 @@ fn bindings_read_what_a_poll_tells() {
     assert!(read().is_none());
 }
 
-/// A plain completion of the queue pair that the last was of is taken by the shortest way; all else is left for the other one.
+/// The shortest path takes a plain completion of the same queue pair as the previous one. All others are left for the longer path.
 #[test]
 fn the_shortest_way_takes_what_is_plain() {
     let mut bench = Bench::ready();
@@ -119,7 +119,7 @@ fn the_shortest_way_takes_what_is_plain() {
     assert_eq!(bench.queue.look_elsewhere(), Err(Untold::Nothing));
     bench.deliver(0, numbers[0], |entry| entry.base.length = 11.into());
     bench.deliver(0, numbers[1], |entry| entry.base.length = 12.into());
-    // Nobody's, since it is done; then one with immediate data.
+    // A second completion of the same request, and one with immediate data.
     bench.deliver(0, numbers[1], |_| {});
     bench.deliver(0, numbers[2], |entry| entry.base.common.flags |= CDESC_HAS_IMM);
     let short = |queue: &mut Completions, told: &mut Told| loop {

@@ -181,7 +181,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
         assert!(!bench.receives.post_all(plain(0, 5).into_iter()) && bench.receives.is_idle());
         assert!(bench.receives.post_all(plain(0, 0).into_iter()) && bench.receives.is_idle());
         assert_eq!(bench.doorbell(RQ_DOORBELL), told, "nothing was posted");
-        // Those that were given back are taken one by one.
+        // Single receives take the numbers that were given back.
         for wr_id in 0..4 {
             assert!(bench.receive(round * 10 + wr_id, &[PIECE]).is_ok());
         }
@@ -201,7 +201,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
     assert!(bench.receives.is_idle());
 }
 
-/// The device completes the last four receives, of which it was told: they have these numbers.
+/// Completes the last four receives that the doorbell has announced. They have these `wr_id`s.
 fn finish(bench: &mut Bench, told: u32, wr_ids: std::ops::Range<u64>) {
     assert_eq!(bench.doorbell(RQ_DOORBELL), told);
     let numbers: Vec<_> = (told - 4..told)
@@ -217,7 +217,7 @@ fn finish(bench: &mut Bench, told: u32, wr_ids: std::ops::Range<u64>) {
 
 const FLAGS: SendFlags = SendFlags::SIGNALED;
 
-/// The data of a request: a piece, or bytes in it.
+/// The data of a request: a piece, or inline bytes.
 #[derive(Clone, Copy, Debug)]
 enum Part<'a> {
     Piece(&'a Sge),
@@ -232,7 +232,8 @@ fn takes(looking: Looking, flags: SendFlags, opcode: &impl Terms, part: Part<'_>
 }
 
 impl Bench {
-    /// Posts all of these at once, with up to 80 bytes inline; false, and nothing is posted, if one of them cannot be.
+    /// Posts all these requests as one batch, with up to 80 bytes inline. Returns false, with nothing posted, if one of them cannot be
+    /// posted.
     fn at_once(&mut self, requests: &[(SendFlags, Opcode<'_>, Part<'_>)]) -> bool {
         let posted = self.sends.post_at_once(
             requests.len(),
@@ -278,13 +279,13 @@ fn batches_are_as_they_are_by_way_of_the_copy() {
         let parts = || lens.map(|len| Part::Bytes(&bytes[..len])).into_iter().chain([Part::Piece(&PIECE)]);
         for (opcode, part) in opcodes.iter().flat_map(|opcode| parts().map(move |part| (*opcode, part))) {
             let (mut one, mut other) = (ready(), ready());
-            // Round the end of the ring, too.
+            // Three times, so that the ring wraps around.
             for _ in 0..3 {
                 let put = [0, 1].map(|_| match part {
                     Part::Piece(piece) => other.put(1, opcode, &[*piece]),
                     Part::Bytes(bytes) => other.put_inline(1, opcode, bytes),
                 });
-                // What is read has no place in a request, be it of no bytes.
+                // A read cannot have inline data, not even of no bytes.
                 let is_put =
                     put == [Ok(()); 2] && !matches!((opcode, part), (Opcode::Read(_), Part::Bytes(_)));
                 assert_eq!(one.at_once(&[(FLAGS, opcode, part); 2]), is_put, "{opcode:?} of {part:?}");
@@ -298,7 +299,7 @@ fn batches_are_as_they_are_by_way_of_the_copy() {
                 for index in (told - 2..told).map(|index| index % 4) {
                     let same = |bench: &Bench| {
                         let mut sent = bench.sent(index);
-                        // Whoever counts from the last on has other numbers for the same.
+                        // The two queues may use different numbers for the same request.
                         sent[..2].fill(0);
                         sent
                     };
@@ -334,7 +335,7 @@ fn of_a_batch_of_which_one_cannot_be_posted_none_is() {
         assert!(bench.sends.is_idle());
     }
     assert!(!bench.at_once(&[plain; 5]), "there is no such room");
-    // One that stops all the same is as if it had not begun.
+    // If writing fails although the check did not, nothing is posted.
     let to = ToDestination(Opcode::Send, TO);
     for _ in 0..3 {
         let posted = bench.sends.post_at_once(
@@ -353,7 +354,7 @@ fn of_a_batch_of_which_one_cannot_be_posted_none_is() {
         assert!(posted == 0 && bench.sends.is_idle());
     }
     assert_eq!(bench.doorbell(SQ_DOORBELL), 0);
-    // The numbers that it had are taken one by one.
+    // Single sends take the numbers that were given back.
     assert!((0..4).all(|wr_id| bench.send(wr_id).is_ok()));
     assert!(!bench.at_once(&[plain]), "it is full");
     for index in 0..4 {
@@ -374,7 +375,7 @@ fn a_batch_of_more_than_the_device_takes_at_once_is_told_in_several_pieces() {
     bench.bring_up();
     let plain = (FLAGS, Opcode::Send, Part::Piece(&PIECE));
     assert_eq!(bench.straight(1, Opcode::Send, &[PIECE]), Some(Ok(())));
-    // That one is in the ring, and is not told yet.
+    // That request is in the ring, and the doorbell has not been rung for it yet.
     assert_eq!(bench.doorbell(SQ_DOORBELL), 0);
     assert!(bench.at_once(&[plain; 4]));
     assert_eq!(bench.doorbell(SQ_DOORBELL), 5);

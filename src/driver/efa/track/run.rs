@@ -1,11 +1,11 @@
-//! Numbers for a batch of requests, all of which are posted or none.
+//! Numbers for a batch of requests that is posted completely or not at all.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use super::{Entry, Kind, Lane, Numbers};
 
-/// Numbers while they are taken one behind the other, of those that are in the ring of free ones. What there is to know of them is at hand: a
-/// compiler keeps it in registers. They are given back unless they are [kept](Self::keep).
+/// Takes numbers from the ring of free ones, one after another. The values for this are copied here, so that the compiler keeps them in
+/// registers. The numbers are given back unless they are [kept](Self::keep).
 #[derive(Debug)]
 pub(in crate::driver::efa) struct Run<'a> {
     entries: &'a [Entry],
@@ -20,7 +20,7 @@ pub(in crate::driver::efa) struct Run<'a> {
 }
 
 impl Numbers {
-    /// Begins with that, if there are so many in the ring.
+    /// Begins to take numbers, if `count` of them are in the ring.
     #[inline(always)]
     pub(in crate::driver::efa) fn run<'a>(&'a mut self, lane: &'a Lane, count: usize) -> Option<Run<'a>> {
         if !self.have(lane, count) {
@@ -31,13 +31,13 @@ impl Numbers {
         Some(Run { entries, free, index: *index, marks, taken, last, lane, numbers: self })
     }
 
-    /// Whether there are so many in the ring.
+    /// Whether `count` numbers are in the ring.
     #[inline(always)]
     pub(in crate::driver::efa) fn have(&mut self, lane: &Lane, count: usize) -> bool {
         self.seen.wrapping_sub(self.taken) as usize >= count || self.sees(lane, count)
     }
 
-    /// The same after a look at it.
+    /// The same after the poller's counter was read again.
     #[cold]
     #[inline(never)]
     fn sees(&mut self, lane: &Lane, count: usize) -> bool {
@@ -64,7 +64,7 @@ impl Run<'_> {
         self.last.into()
     }
 
-    /// All that were taken are posted.
+    /// All requests whose numbers were taken are posted.
     #[inline(always)]
     pub(in crate::driver::efa) fn keep(self) {
         (self.numbers.taken, self.numbers.last) = (self.taken, self.last);
@@ -75,7 +75,7 @@ impl Run<'_> {
 impl Drop for Run<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        // By value: of what a function may look at nothing is in a register.
+        // Passed by value: a value that a function gets by reference is not kept in a register.
         if self.taken != self.numbers.taken {
             self.numbers.give_back_until(self.taken, self.lane);
         }
@@ -83,12 +83,12 @@ impl Drop for Run<'_> {
 }
 
 impl Numbers {
-    /// The requests that have the next indices in the ring, up to `end`, are none.
+    /// Gives back the numbers with the next indices in the ring, up to `end`. Their requests are not posted.
     #[cold]
     #[inline(never)]
     fn give_back_until(&mut self, end: u32, lane: &Lane) {
         while self.taken != end {
-            // Nothing else is there yet: as long as these are no free ones there is room for all others.
+            // The indices are still in the ring: there is room for all others until these are given back.
             let index = lane.place(self.taken).map(|place| place.load(Ordering::Relaxed));
             self.taken = self.taken.wrapping_add(1);
             index.iter().for_each(|index| self.give_back(lane, *index));
@@ -111,7 +111,7 @@ mod tests {
             drop(run);
             assert!(numbers.is_idle(&lane));
             assert!(forgotten.iter().all(|number| lane.complete(*number).is_none()));
-            // By now most are no longer in the ring.
+            // The numbers that were given back are not in the ring.
             assert!(numbers.run(&lane, 2).is_none());
             let posted: Vec<_> =
                 (0..4).map(|wr_id| numbers.take(&lane, round + wr_id, Kind::Send, 0).unwrap()).collect();

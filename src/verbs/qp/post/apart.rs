@@ -42,8 +42,8 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// The same of several that are all of one piece, or all of bytes: they are looked at before the first is written. Of others there is a copy first,
-    /// so that they can be forgotten.
+    /// The same for several requests that all have one piece, or all have inline bytes: they are checked before the first one is written.
+    /// Other batches are written to a copy first, so that they can be discarded.
     #[inline(never)]
     pub(super) fn all_numbered(
         &mut self,
@@ -106,7 +106,7 @@ impl<T: QpType> QueuePair<T> {
             |looking| requests.iter().all(|request| look(looking, request)),
             |batch, range| requests[range].iter().all(|request| put(batch, &mut held, request)),
         );
-        // Most often that is all of it, or nothing.
+        // Usually all are posted, or none.
         match requests.get(posted..) {
             Some(rest @ [_, ..]) => self.all_apart(rest, are_noted),
             _ => Ok(()),

@@ -1,19 +1,19 @@
-//! The data of one request on its way into a queue.
+//! Puts the data of one request into a queue.
 
 use super::*;
 
-/// Where a request goes: into this slot, or the one that the queue tells.
+/// Where a request is put: into this slot, or into the slot that the queue returns.
 pub(super) struct Into<'a, 'p, 'b, L> {
     pub(super) posting: &'a mut Posting<'p>,
     pub(super) batch: &'a mut Batch<'b, L>,
     pub(super) slot: u32,
-    /// The first bytes of a frame, if the device wants them apart.
+    /// The first bytes of a frame, if the device needs them separately.
     pub(super) head: Option<FrameHead>,
 }
 
-/// The data of a request: any, or what it is known to be. A way for that alone keeps less in memory.
+/// The data of a request, of any form or of a form that the caller has checked. Code for a single form keeps less in memory.
 pub(super) trait PutData: Copy {
-    /// Puts a request with this data, and holds what that needs.
+    /// Puts a request with this data, and holds what the data needs.
     fn put<L: Lower, O: Encode>(
         self,
         to: Into<'_, '_, '_, L>,
@@ -29,7 +29,7 @@ impl PutData for &Local<'_> {
         request: &SendRequest<'_, O>,
     ) -> Result<(), Stopped> {
         match *self {
-            // Most often there is one: then it is known here, and asked nowhere else.
+            // Usually there is one segment. Then the number is known here, and not checked anywhere else.
             Local::Segments([segment]) => segment.put(to, request),
             Local::Segments(segments) => segments.put(to, request),
             Local::Inline(bytes) => to.put_bytes(request, bytes),
@@ -59,7 +59,7 @@ impl PutData for &Segment<'_> {
     }
 }
 
-/// Bytes, which are looked for in the request: to have them at hand before costs more.
+/// Inline bytes, which are read from the request: passing them as an argument costs more.
 #[derive(Clone, Copy)]
 pub(super) struct OfBytes;
 
@@ -72,7 +72,7 @@ impl PutData for OfBytes {
     ) -> Result<(), Stopped> {
         match request.data {
             Local::Inline(bytes) => to.put_bytes(request, bytes),
-            // Whoever goes this way has looked.
+            // The caller has checked the form of the data.
             Local::Segments(_) => Err(Stopped::Refused(Refused::Lacks)),
         }
     }
@@ -83,7 +83,7 @@ impl<L: Lower> Into<'_, '_, '_, L> {
     fn put_bytes<O: Encode>(self, request: &SendRequest<'_, O>, bytes: &[u8]) -> Result<(), Stopped> {
         let Self { posting, batch, slot, head } = self;
         let SendRequest { wr_id, operation, flags, .. } = request;
-        // Where the answer goes to is read from the bytes then (`copy_data`, rxe_mr.c, Linux 6.1).
+        // The address for the answer would be read from these bytes (`copy_data`, rxe_mr.c, Linux 6.1).
         if operation.is_answered() {
             return Err(Stopped::without_place());
         }
@@ -108,7 +108,7 @@ impl<L: Lower> Into<'_, '_, '_, L> {
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
         let slot = batch.slot_behind(slot);
-        // Not before: of a full ring the next slot is that of a request which is not completed.
+        // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
         match (segments, operation.address()) {
             ([segment], None) if L::IS_IN_ORDER => posting.held.hold_in_order(slot, segment.region()),
             (segments, address) => posting.held.hold(slot, segments, address),

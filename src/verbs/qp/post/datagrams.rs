@@ -1,9 +1,9 @@
-//! Several datagrams of one piece each, in blocks.
+//! Batches of datagrams of one piece each, in blocks.
 
 use super::*;
 
 impl<T: QpType> QueuePair<T> {
-    /// By a way of their own if each has a piece and no more, and by that of all requests if not.
+    /// Posts them by a path of their own if each has exactly one piece, and by the path for all requests otherwise.
     #[inline(never)]
     pub(super) fn all_datagrams(
         &mut self,

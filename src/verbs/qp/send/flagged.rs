@@ -25,9 +25,9 @@ impl SendQueue {
         self.filled(how, |sends, filling| sends.apart(filling).unwrap_or_else(|| Err(Refused::Lacks.into())))
     }
 
-    /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. None, and
-    /// nothing is done, in another queue, where counters are bound, where requests wait that were not published, and in a child of
-    /// `fork`: there is [`SendQueue::batch`].
+    /// Posts a batch of requests that complete in any order up to the first that `how` does not put, and shows it to the device. Returns
+    /// `None`, with nothing done, for queues of other kinds, if counters are bound, if requests wait that were not published, and in a
+    /// child of `fork`: use [`SendQueue::batch`] then.
     #[inline(always)]
     pub fn post_numbered<F: FillSends>(&mut self, how: F) -> Option<Result<(), F::Error>> {
         let Self { origin, sends, pieces, inline, bound: None, .. } = self else { return None };
@@ -40,8 +40,8 @@ impl SendQueue {
         Some(filled)
     }
 
-    /// Posts so many requests that complete in any order, as `look` and `put` do it: see [`Sends::post_at_once`](crate::driver::queues::Sends). None, and
-    /// neither is asked, where [`SendQueue::post_numbered`] does nothing.
+    /// Posts `count` requests that complete in any order by `look` and `put`: see [`Sends::post_at_once`](crate::driver::queues::Sends).
+    /// Returns zero, without calling either, where [`SendQueue::post_numbered`] does nothing.
     #[inline(always)]
     pub(in crate::verbs::qp) fn post_at_once(
         &mut self,
@@ -54,8 +54,8 @@ impl SendQueue {
         sends.post_at_once(count, *inline, look, put)
     }
 
-    /// Posts so many datagrams of one piece each in blocks, which `fill` puts; false, and none is posted, if it says so, in another queue, where counters are
-    /// bound, and in a child of `fork`.
+    /// Posts `count` datagrams of one piece each in blocks, which `fill` puts. Returns false, with none posted, if `fill` does, for
+    /// queues of other kinds, if counters are bound, and in a child of `fork`.
     #[inline(always)]
     pub(in crate::verbs::qp) fn post_datagrams(
         &mut self,
