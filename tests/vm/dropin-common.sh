@@ -69,7 +69,8 @@ pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
     shift 3
     "$with_server" timeout 100 "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
-    until_true 30 listening "$port" || { cat "$OUT/$name.server" >&2; return 1; }
+    # Under valgrind, and beside other guests, a start takes long. A server that came too late is no server of the next step.
+    until_true 90 listening "$port" || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
     status=0
     "$with_client" timeout 100 "$@" "$address" || status=$?
     wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }

@@ -3,6 +3,7 @@
 # made of those releases' packages. Runs in the guest; see guest.sh.
 #
 # order: 2
+# limit: 1800
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid

@@ -67,12 +67,10 @@ pub(crate) struct Begun {
 }
 
 /// Where a datagram goes.
-// The fields are in this order so that the two numbers are not loaded as one: they are stored in different places.
 #[derive(Clone, Copy, Default)]
-#[repr(C)]
 pub(super) struct To {
-    pub(super) qp_num: u32,
     pub(super) ah: Address,
+    pub(super) qp_num: u32,
     pub(super) qkey: u32,
 }
 
