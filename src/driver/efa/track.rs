@@ -14,7 +14,7 @@
 mod run;
 
 pub(super) use self::run::Run;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::types::wc_opcode;
@@ -97,7 +97,7 @@ impl Track {
 pub(super) struct Lane {
     entries: Box<[Entry]>,
     /// Indices of entries that are free, each in the place that it was put into; as many as a power of two.
-    free: Box<[AtomicU16]>,
+    free: Box<[AtomicU32]>,
     /// How many were put there: the poller's.
     returned: AtomicU32,
     /// How many bits of a number are an index, and these.
@@ -136,7 +136,7 @@ impl Lane {
         let (mut entries, mut free) =
             (Error::room(op, requests as usize)?, Error::room(op, places as usize)?);
         entries.extend((0..requests).map(|_| Entry::default()));
-        free.extend((0..places).map(|index| AtomicU16::new(index as u16)));
+        free.extend((0..places).map(AtomicU32::new));
         Ok(Self {
             entries: entries.into_boxed_slice(),
             free: free.into_boxed_slice(),
@@ -191,13 +191,13 @@ impl Lane {
         // The poster may have begun another life meanwhile.
         entry.what.compare_exchange(what, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let returned = self.returned.load(Ordering::Relaxed);
-        self.free.get((returned & mask) as usize)?.store(index as u16, Ordering::Relaxed);
+        self.free.get((returned & mask) as usize)?.store(index, Ordering::Relaxed);
         self.returned.store(returned.wrapping_add(1), Ordering::Release);
         Some(done)
     }
 
     #[inline(always)]
-    fn place(&self, position: u32) -> Option<&AtomicU16> {
+    fn place(&self, position: u32) -> Option<&AtomicU32> {
         self.free.get((position & self.index) as usize)
     }
 }
@@ -238,7 +238,7 @@ impl Numbers {
                 return None;
             }
         }
-        Some(lane.place(self.taken)?.load(Ordering::Relaxed))
+        Some(lane.place(self.taken)?.load(Ordering::Relaxed) as u16)
     }
 
     /// The index that was taken last.
@@ -263,16 +263,16 @@ impl Numbers {
 
     /// Gives a request this index.
     #[inline(always)]
-    fn give(&mut self, lane: &Lane, index: u16, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
-        let entry = lane.entries.get(usize::from(index))?;
-        self.last = index;
-        let number = index | self.marks;
+    fn give(&mut self, lane: &Lane, index: u32, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
+        let entry = lane.entries.get(index as usize)?;
+        self.last = index as u16;
+        let number = self.last | self.marks;
         entry.begin(number, wr_id, kind, bytes);
         Some(number)
     }
 
     #[inline(always)]
-    fn take_seen(&mut self, lane: &Lane) -> Option<u16> {
+    fn take_seen(&mut self, lane: &Lane) -> Option<u32> {
         let index = lane.place(self.taken)?.load(Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
         Some(index)
@@ -281,9 +281,9 @@ impl Numbers {
     /// An index where there is none left of those that were seen in the ring.
     #[cold]
     #[inline(never)]
-    fn look(&mut self, lane: &Lane) -> Option<u16> {
+    fn look(&mut self, lane: &Lane) -> Option<u32> {
         if let Some(index) = self.spare.pop() {
-            return Some(index);
+            return Some(index.into());
         }
         self.seen = lane.returned.load(Ordering::Acquire);
         if self.taken == self.seen { None } else { self.take_seen(lane) }

@@ -25,7 +25,9 @@ impl Sends {
         let Self { requests, units, .. } = self;
         let Some(slot) = requests.get_mut(at) else { return Err(Refused::Full) };
         *slot = what.head(number, round, to).unit(Said::default(), [0; 4]);
+        // The second unit is for inline data, which a read cannot have.
         if *units > 1
+            && !matches!(what, Operation::Read(_))
             && let Some(second) = requests.get_mut(at + 1)
         {
             *second = [0; 8];

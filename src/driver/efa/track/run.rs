@@ -1,6 +1,6 @@
 //! Numbers for a batch of requests that is posted completely or not at all.
 
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Entry, Kind, Lane, Numbers};
 
@@ -9,7 +9,7 @@ use super::{Entry, Kind, Lane, Numbers};
 #[derive(Debug)]
 pub(in crate::driver::efa) struct Run<'a> {
     entries: &'a [Entry],
-    free: &'a [AtomicU16],
+    free: &'a [AtomicU32],
     index: u32,
     marks: u16,
     taken: u32,
@@ -51,10 +51,10 @@ impl Run<'_> {
     #[inline(always)]
     pub(in crate::driver::efa) fn take(&mut self, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = self.free.get((self.taken & self.index) as usize)?.load(Ordering::Relaxed);
-        let number = index | self.marks;
-        self.entries.get(usize::from(index))?.begin(number, wr_id, kind, bytes);
+        let number = index as u16 | self.marks;
+        self.entries.get(index as usize)?.begin(number, wr_id, kind, bytes);
         self.taken = self.taken.wrapping_add(1);
-        self.last = index;
+        self.last = index as u16;
         Some(number)
     }
 
@@ -91,7 +91,7 @@ impl Numbers {
             // The indices are still in the ring: there is room for all others until these are given back.
             let index = lane.place(self.taken).map(|place| place.load(Ordering::Relaxed));
             self.taken = self.taken.wrapping_add(1);
-            index.iter().for_each(|index| self.give_back(lane, *index));
+            index.iter().for_each(|index| self.give_back(lane, *index as u16));
         }
     }
 }
