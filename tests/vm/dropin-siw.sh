@@ -32,6 +32,7 @@ lies_for_good() { # while nothing moves
 
 # The server is shown as listening before its socket listens (`rdma_listen`, cma.c, Linux 6.1). A client that calls between the two is
 # refused.
+takes_no_calls() { ! takes_calls; }
 takes_calls() { grep -q '^ *[0-9]*: [^ ]* [^ ]* 0A ' /proc/net/tcp /proc/net/tcp6; }
 
 # librdmacm's programs and perftest find each other by the address of the device's interface. A try whose message the kernel leaves in the
@@ -47,6 +48,8 @@ managed() { # managed SERVER CLIENT PATTERN: two commands for a shell; each prin
 
 try_managed() {
     is_left=
+    # The kernel closes the socket of the previous server in its own time; it must not be taken for this server's.
+    until_true 30 takes_no_calls || return 1
     ${as_server:-} timeout 100 sh -c "exec $1" >"$OUT/$name.server" 2>&1 &
     server=$!
     if until_true 30 listening "${port:-manager}" && until_true 30 takes_calls; then
