@@ -24,7 +24,7 @@ use uverbs_abi::efa::io::{
 use uverbs_abi::efa::{CREATE_CQ_RESP_DB_OFF, CREATE_CQ_WITH_COMPLETION_CHANNEL, CreateCq, CreateCqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
-use self::poller::{End, IN_A_ROW, Poller, Ring};
+use self::poller::{End, IN_A_ROW, Poller, Ring, after};
 #[cfg(feature = "raw")]
 use self::sink::Telling;
 use self::sink::{Places, Single};
@@ -378,7 +378,7 @@ impl Completions {
     /// Goes on to the next ring.
     #[inline(always)]
     fn turn(&mut self) {
-        self.next = if self.next + 1 < self.rings.len() { self.next + 1 } else { 0 };
+        self.next = after(self.next, self.rings.len());
     }
 
     /// Whether the device was told of all that was taken.

@@ -357,7 +357,7 @@ impl Posting<'_> {
         if is_special || request.operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
-        data.put(Into { posting: self, batch, slot, head }, request)
+        Into { posting: self, batch, slot, head }.put(request, data)
     }
 }
 

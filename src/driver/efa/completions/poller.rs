@@ -98,7 +98,7 @@ impl Completions {
                     left = count;
                 }
             }
-            *next = if *next + 1 < count { *next + 1 } else { 0 };
+            *next = after(*next, count);
             left -= 1;
             if left == 0 {
                 break;
@@ -113,11 +113,17 @@ impl Completions {
 pub(super) const IN_A_ROW: u32 = 64;
 
 /// The ring after the one at `turn`.
+#[inline(always)]
+pub(super) fn after(turn: usize, count: usize) -> usize {
+    if turn + 1 < count { turn + 1 } else { 0 }
+}
+
+/// The same, where that is rare.
 // A separate function, so that the compiler makes a branch, which costs less than calculating both results.
 #[cold]
 #[inline(never)]
 fn behind(turn: usize, count: usize) -> usize {
-    if turn + 1 < count { turn + 1 } else { 0 }
+    after(turn, count)
 }
 
 impl Completions {
@@ -137,7 +143,7 @@ impl Completions {
             if left == 0 {
                 return End::Empty;
             }
-            turn = if turn + 1 < count { turn + 1 } else { 0 };
+            turn = after(turn, count);
         };
         if !may_take() {
             return End::Refused;

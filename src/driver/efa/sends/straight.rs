@@ -115,6 +115,7 @@ where
         if own.is_none() && terms.destination().is_none() {
             return Err(Refused::Lacks);
         }
+        // Written out, and not by the function of `at_once.rs`: with it, a request with inline bytes takes 70 instructions more.
         let to = || own.or_else(|| To::of(terms)).unwrap_or_default();
         if !sends.takes(flags) {
             return Err(sends.refusal(flags));

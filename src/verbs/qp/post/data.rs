@@ -13,72 +13,60 @@ pub(super) struct Into<'a, 'p, 'b, L> {
 
 /// The data of a request, of any form or of a form that the caller has checked. Code for a single form keeps less in memory.
 pub(super) trait PutData: Copy {
-    /// Puts a request with this data, and holds what the data needs.
-    fn put<L: Lower, O: Encode>(
-        self,
-        to: Into<'_, '_, '_, L>,
-        request: &SendRequest<'_, O>,
-    ) -> Result<(), Stopped>;
+    /// The segments; `None` if the data is inline.
+    fn segments(&self) -> Option<&[Segment<'_>]>;
 }
 
 impl PutData for &Local<'_> {
     #[inline(always)]
-    fn put<L: Lower, O: Encode>(
-        self,
-        to: Into<'_, '_, '_, L>,
-        request: &SendRequest<'_, O>,
-    ) -> Result<(), Stopped> {
-        match *self {
-            // Usually there is one segment. Then the number is known here, and not checked anywhere else.
-            Local::Segments([segment]) => segment.put(to, request),
-            Local::Segments(segments) => segments.put(to, request),
-            Local::Inline(bytes) => to.put_bytes(request, bytes),
-        }
+    fn segments(&self) -> Option<&[Segment<'_>]> {
+        if let Local::Segments(segments) = **self { Some(segments) } else { None }
     }
 }
 
 impl PutData for &[Segment<'_>] {
     #[inline(always)]
-    fn put<L: Lower, O: Encode>(
-        self,
-        to: Into<'_, '_, '_, L>,
-        request: &SendRequest<'_, O>,
-    ) -> Result<(), Stopped> {
-        to.put_segments(request, self)
+    fn segments(&self) -> Option<&[Segment<'_>]> {
+        Some(self)
     }
 }
 
 impl PutData for &Segment<'_> {
     #[inline(always)]
-    fn put<L: Lower, O: Encode>(
-        self,
-        to: Into<'_, '_, '_, L>,
-        request: &SendRequest<'_, O>,
-    ) -> Result<(), Stopped> {
-        std::slice::from_ref(self).put(to, request)
+    fn segments(&self) -> Option<&[Segment<'_>]> {
+        Some(std::slice::from_ref(*self))
     }
 }
 
-/// Inline bytes, which are read from the request: passing them as an argument costs more.
+/// Inline bytes. They are read from the request, because a copy of their address and length would cost more.
 #[derive(Clone, Copy)]
 pub(super) struct OfBytes;
 
 impl PutData for OfBytes {
     #[inline(always)]
-    fn put<L: Lower, O: Encode>(
-        self,
-        to: Into<'_, '_, '_, L>,
-        request: &SendRequest<'_, O>,
-    ) -> Result<(), Stopped> {
-        match request.data {
-            Local::Inline(bytes) => to.put_bytes(request, bytes),
-            // The caller has checked the form of the data.
-            Local::Segments(_) => Err(Stopped::Refused(Refused::Lacks)),
-        }
+    fn segments(&self) -> Option<&[Segment<'_>]> {
+        None
     }
 }
 
 impl<L: Lower> Into<'_, '_, '_, L> {
+    /// Puts a request with this data, and holds what the data needs.
+    #[inline(always)]
+    pub(super) fn put<O: Encode>(
+        self,
+        request: &SendRequest<'_, O>,
+        data: impl PutData,
+    ) -> Result<(), Stopped> {
+        match (data.segments(), request.data) {
+            // Usually there is one segment. Then the number is known here, and not checked anywhere else.
+            (Some([segment]), _) => self.put_segments(request, std::slice::from_ref(segment)),
+            (Some(segments), _) => self.put_segments(request, segments),
+            (None, Local::Inline(bytes)) => self.put_bytes(request, bytes),
+            // The caller has checked that the data is inline.
+            (None, Local::Segments(_)) => Err(Stopped::Refused(Refused::Lacks)),
+        }
+    }
+
     #[inline(always)]
     fn put_bytes<O: Encode>(self, request: &SendRequest<'_, O>, bytes: &[u8]) -> Result<(), Stopped> {
         let Self { posting, batch, slot, head } = self;
