@@ -6,7 +6,7 @@
 //! forms only:
 //! - a parameter `&T`, `Option<&T>`, `Option<Box<T>>` or [`Given`] of an exported function: an object that this library created and that
 //!   was not destroyed, or a structure of the caller;
-//! - a [`Pointer`] in such a structure, or an [`Array`], a [`Places`], a [`Handed`] or a [`Text`]: created only by C, or by
+//! - a [`Pointer`] in such a structure, or a [`Places`], a [`Handed`] or a [`Text`]: created only by C, or by
 //!   [`Pointer::to`] and [`Pointer::cookie`] from a reference. What it points to follows from the type and the count where it is read;
 //! - the cookie of an event is the address of the object with which it was created. The object still exists: its destruction waits until
 //!   every event that was read is acknowledged, and the kernel removes the unread ones;

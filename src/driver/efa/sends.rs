@@ -3,7 +3,7 @@
 //! The ring is memory of the device, write-combining, that this side only writes: whole slots, in their order, and then the doorbell, with
 //! the number of all requests so far. A request that is written part for part, or is one of a batch that may be forgotten, stands in a copy of
 //! the ring; the device's gets it when the batch is published. So a batch that is refused halfway is forgotten, and one that is longer than
-//! the device takes at once goes in several pieces. What is posted whatever comes behind it goes straight to the device's ring ([`Straight`]).
+//! the device takes at once goes in several pieces. What is posted whatever comes behind it goes straight to the device's ring ([`straight::Straight`]).
 //!
 //! Source: `efa_post_send`, `efa_sq_initialize` and the functions of `efa_qp_fill_wr_pfns`, providers/efa/verbs.c, rdma-core 65.
 

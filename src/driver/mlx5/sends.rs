@@ -139,7 +139,7 @@ impl Sends {
         self.head & self.track.sends.places().wrapping_sub(1)
     }
 
-    /// Whether a frame's head must be given to [`Sends::put`] apart from its data.
+    /// Whether the first bytes of a frame are part of the request, so that whoever posts passes them apart from the data.
     pub(crate) fn wants_head(&self) -> bool {
         self.wants_head
     }
