@@ -9,7 +9,7 @@ use crate::driver::ring::units::Reading;
 /// Why a search of the rings has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// There is no room for another completion.
+    /// As many completions were taken as there is room for.
     Full,
     /// There are no more completions.
     Empty,
