@@ -9,7 +9,7 @@ use super::request::Refused;
 use super::ring::Opening;
 use super::siw;
 
-/// A ring in memory that the kernel gave, as addresses in the process. A program may use it in place of the queue.
+/// A ring in memory that the kernel has mapped, by addresses in the process. A program may use it directly instead of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnRing {
     /// Address of its first entry; zero if there is no ring.

@@ -58,13 +58,13 @@ pub trait Raised: Copy {
     /// All fields for which the kernel's layout has a place. For a raw packet, `ex` is the flow tag.
     fn wc(&self) -> Wc;
 
-    /// Copies these fields to their place.
+    /// Copies these fields to `place`.
     #[inline(always)]
     fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
         place.write(self.wc());
     }
 
-    /// Its flags.
+    /// The flags of the completion.
     #[inline(always)]
     fn flags(&self) -> u32 {
         self.wc().wc_flags
@@ -143,7 +143,7 @@ impl Place for Completion {
     #[inline(always)]
     fn put_plain(&mut self, raised: &impl Raised) -> bool {
         let extended = raised.extended();
-        // A known status has its own number as its name, so all of it can be copied.
+        // The value of a known status is the kernel's number for it, so the whole completion can be copied.
         let is_known = extended.wc.status < Status::Unknown as u32;
         if is_known {
             *self = Self::from(&extended);
@@ -152,12 +152,12 @@ impl Place for Completion {
     }
 }
 
-/// A completion as a driver raises it from its slot.
+/// A completion with all fields that drivers report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extended {
-    /// In the kernel's layout; of a raw packet, `ex` is the flow tag.
+    /// In the kernel's layout. For a raw packet, `ex` is the flow tag.
     pub wc: Wc,
-    /// The VLAN tag that was taken off the frame.
+    /// The VLAN tag that was removed from the frame.
     pub vlan: u16,
     /// When the frame arrived or was sent, in ticks of the device's clock; zero if not available.
     pub timestamp: u64,

@@ -10,7 +10,7 @@ use super::{Driver, mlx5};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
 
-/// What a flow tells the driver about its counters.
+/// What a flow passes to the driver about its counters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Points<'a> {
     /// Nothing, because the device already has the points.
@@ -60,11 +60,11 @@ impl Driver {
         }
     }
 
-    /// What it means that the first flow of some counters, with a rule of this priority, was refused.
+    /// The consequence for some counters if their first flow, with a rule of this priority, was refused.
     pub(crate) fn refused_bind(&self, error: &Error, priority: u16) -> RefusedBind {
         match self {
             Self::Mlx5(_) | Self::Soft => mlx5::refused_bind(error, priority),
-            // They have neither flows nor counters.
+            // These drivers have neither flows nor counters.
             Self::Rxe | Self::Siw(_) | Self::Efa(_) => RefusedBind::Harmless,
             Self::Other => RefusedBind::Damaged,
         }

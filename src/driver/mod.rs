@@ -1,9 +1,9 @@
-//! Everything that differs between drivers: the questions that the rest of the crate has, and each driver's answers.
+//! Everything that differs between drivers.
 //!
 //! Code outside this folder names no driver. It calls a method of [`Driver`] and gets a value or a plan. A plan contains the driver's
-//! request, room for its response, and the memory that the device may access. After the kernel has created the object, `open` returns the
-//! queue. If a driver lacks something, the answer is an error with a hint. Every match on [`Driver`] names all drivers, so a new driver
-//! does not compile until it has answered every question.
+//! request, room for its response, and the memory that the device may access. After the kernel has created the object, `open` returns
+//! the queue. If a driver does not support something, the method returns an error with a hint. Every match on [`Driver`] names all
+//! drivers, so that the crate does not compile with a new driver until each method handles it.
 
 #[cfg(feature = "raw")]
 pub(crate) mod bound;
@@ -46,7 +46,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// The user half of a driver, and what the queues of a context share.
+/// The user half of a driver, with the state that the queues of a context share.
 #[derive(Debug)]
 pub(crate) enum Driver {
     /// rxe, software RoCE: queues are rings shared with the kernel.
@@ -58,7 +58,7 @@ pub(crate) enum Driver {
     Soft,
     /// siw, software iWARP: arrays of slots, each of which has a flag that names its owner.
     Siw(siw::State),
-    /// efa, of Amazon's cloud: queues that the kernel maps.
+    /// efa, the driver of Amazon's cloud: queues that the kernel maps.
     Efa(efa::State),
     /// A driver whose payloads this crate does not know.
     Other,
@@ -248,11 +248,11 @@ impl Driver {
         }
     }
 
-    /// A completion counter of the device: where its values are. The kernel says whether the device has such counters.
+    /// A completion counter of the device, and where its values are read. The kernel reports whether the device has such counters.
     pub(crate) fn plan_completion_counter(&self, op: &'static str) -> Result<CounterPlan> {
         match self {
             Self::Rxe | Self::Mlx5(_) | Self::Siw(_) | Self::Other => Ok(CounterPlan::Kernel),
-            // The soft device implements them as the only driver that has them.
+            // The soft device implements such counters in the same way as efa, the only driver that has them.
             Self::Soft | Self::Efa(_) => efa::CounterPlan::new(op).map(CounterPlan::Memory),
         }
     }

@@ -118,15 +118,16 @@ pub(crate) struct QpShape<'a> {
     pub(crate) driver: DriverQp,
 }
 
-/// What a driver's own type of queue pair is told besides.
+/// Additional options for a driver's own type of queue pair.
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverQp {
-    /// As the driver numbers them.
+    /// Flags, in the driver's numbers.
     pub flags: u16,
-    /// The service level of what is sent.
+    /// The service level of sent packets.
     pub service_level: u8,
-    /// Whether writes may be inline, which takes larger slots; where nothing is said, they may if sends may.
+    /// Whether writes may have inline data, which needs wide slots. If `None`, they may if the queue pair has inline data and the
+    /// device supports writes.
     pub inline_writes: Option<bool>,
 }
 

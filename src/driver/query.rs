@@ -8,17 +8,17 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::Driver;
 use crate::kernel::error::Result;
 
-/// What a device does to packets, as only its driver tells. Zeros are what it cannot, or does not tell.
+/// Capabilities for packets that only the driver reports. A value is zero if the device lacks it or the driver does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct PacketCaps {
-    /// Most bytes of a large send, and a bit for each type of queue pair that has them.
+    /// Maximum bytes of a large send, and a bit for each type of queue pair that supports large sends.
     pub large_sends: [u32; 2],
-    /// Fields of headers that can be hashed.
+    /// The fields of headers that can be hashed, as bits.
     pub hash_fields: u64,
-    /// A bit for each function to hash them by.
+    /// A bit for each supported hash function.
     pub hash_functions: u8,
-    /// Least and highest rate of sends, in kbit/s, and a bit for each type of queue pair that has one.
+    /// Minimum and maximum rate of sends in kbit/s, and a bit for each type of queue pair that supports a rate.
     pub send_rates: [u32; 3],
 }
 
@@ -32,12 +32,12 @@ impl PacketCaps {
 
 #[cfg(feature = "raw")]
 bitflags::bitflags! {
-    /// What completions can tell besides what all of them do. The bits are those of `ibv_create_cq_wc_flags`.
+    /// Fields that completions can have in addition to those of all completions. The bits are those of `ibv_create_cq_wc_flags`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct CompletionFields: u64 {
-        /// When the frame came in or was sent, in ticks of the device's clock.
+        /// When the frame arrived or was sent, in ticks of the device's clock.
         const TIMESTAMP = 1 << 7;
-        /// The VLAN tag that was taken off.
+        /// The VLAN tag that was removed from the frame.
         const VLAN = 1 << 8;
         /// The flow tag.
         const FLOW_TAG = 1 << 9;

@@ -250,7 +250,7 @@ pub(crate) enum Published {
     Nothing,
     /// The kernel must be notified by a command.
     Shown,
-    /// The device already knows.
+    /// Nothing: the device was notified, or reads the slots by itself.
     Told,
 }
 
@@ -330,7 +330,7 @@ impl Sends {
         }
     }
 
-    /// Whether the device must find the first bytes of a frame in the request itself.
+    /// Whether the device requires the first bytes of a frame in the request itself.
     #[inline]
     pub(crate) fn wants_head(&self) -> bool {
         match self {
@@ -341,7 +341,7 @@ impl Sends {
 
     /// Begins a batch, or a step of one request, for a queue that is neither a ring of slots nor of blocks. `None` for those, and if
     /// there is no code for it.
-    // Not with the others, whose code would become longer.
+    // A separate function, so that the code for the other queues does not become longer.
     #[inline(never)]
     pub(crate) fn apart<W: WithSends>(&mut self, what: W) -> Option<W::Answer> {
         match self {
@@ -484,7 +484,7 @@ impl Sends {
     /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         match self {
-            // The kernel knows the state.
+            // The kernel keeps the state.
             Self::Rings(_) => {}
             Self::Mlx5(sends) => {
                 if state == qp_state::RESET {

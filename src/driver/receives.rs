@@ -97,7 +97,7 @@ fn told<W: WithReceives>(receives: &mut mlx5::Receives, what: W) -> W::Answer {
     answer
 }
 
-/// The same of efa.
+/// The same for efa.
 #[inline(never)]
 fn numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
     let answer = what.with(receives.staging());
@@ -132,7 +132,7 @@ fn one_by_slot<W: WithReceives>(receives: &mut siw::Receives, what: W) -> W::Ans
     by_slot(receives, what)
 }
 
-/// The same for one request. A refused request was not filled.
+/// As [`numbered`], for one request. A refused request was not filled.
 #[inline(never)]
 fn one_numbered<W: WithReceives>(receives: &mut efa::Receives, what: W) -> W::Answer {
     let answer = what.with(receives.keeping());
@@ -155,12 +155,12 @@ fn listed<W: WithReceives>(receives: &mut mlx5::SharedReceives, what: W) -> W::A
 #[derive(Debug)]
 pub(crate) enum Receives {
     Rings(rxe::Receives),
-    /// The soft device's. It is notified of what was posted, and has taken it before the call returns.
+    /// Those of the soft device, which is notified of posted requests and has taken them when the call returns.
     Announced(rxe::Receives, Box<dyn RingDevice>),
     Mlx5(mlx5::Receives),
     Mlx5Shared(mlx5::SharedReceives),
     Efa(Box<efa::Receives>),
-    /// Of a queue pair, or shared.
+    /// Those of a queue pair, or shared ones.
     Siw(Box<siw::Receives>),
     /// The ring that the device now uses could not be mapped.
     Lost(Lost),
@@ -248,7 +248,7 @@ impl Receives {
     /// Posts a batch.
     #[inline(always)]
     pub(crate) fn post<W: WithReceives>(&mut self, what: W) -> W::Answer {
-        // By itself: a post in Rust is some instructions shorter than with the match alone (lane mlx5-messages).
+        // Checked separately: with the match alone, a post in Rust takes some instructions more (lane mlx5-messages).
         if let Self::Mlx5Shared(receives) = self {
             return listed(receives, what);
         }
@@ -367,7 +367,7 @@ impl Receives {
     /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         match self {
-            // The kernel knows the state.
+            // The kernel keeps the state.
             Self::Rings(_) | Self::Announced(..) => {}
             // A shared queue has no state.
             Self::Mlx5Shared(_) | Self::Lost(_) => {}

@@ -40,7 +40,7 @@ pub struct Address {
     pub(crate) vector: [u32; 9],
 }
 
-/// Where a reliable datagram goes.
+/// The destination of a reliable datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// The address handle.
@@ -58,11 +58,11 @@ pub struct Binding {
     pub addr: u64,
     /// Bytes of the window.
     pub length: u64,
-    /// Local key of the region; zero of none.
+    /// Local key of the region; zero if there is none.
     pub lkey: u32,
-    /// The key that the window has, and the one that it gets.
+    /// The current key of the window.
     pub rkey: u32,
-    /// See `rkey`.
+    /// The key of the window after the bind.
     pub new_rkey: u32,
     /// Bits of [`AccessFlags`](crate::AccessFlags).
     pub access: u32,
@@ -149,7 +149,7 @@ pub enum Opcode<'a> {
     },
 }
 
-/// A request in the terms of an [`Opcode`]: an opcode, or an operation with its own type.
+/// The operation of a request: an [`Opcode`], or a type of its own that can be converted to one.
 pub trait Terms {
     /// The opcode.
     fn opcode(&self) -> Opcode<'_>;
@@ -207,7 +207,7 @@ pub struct ToAddress<'a> {
     pub qp_num: u32,
     /// The queue key there.
     pub qkey: u32,
-    /// A number that comes in the other side's completion, in network order.
+    /// Immediate data in network byte order.
     pub immediate: Option<u32>,
 }
 

@@ -53,7 +53,7 @@ impl CqSide {
         Error::malformed(op, "a completion queue of another driver")
     }
 
-    /// An event of the queue was read.
+    /// Reports that an event of the queue was read.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn tell(&self) {

@@ -91,7 +91,7 @@ impl Device {
         })
     }
 
-    /// Most requests of a send queue whose slots are small, or wide, as they are for longer inline data and for inline writes.
+    /// Maximum number of requests of a send queue with small slots, or with wide ones, which longer inline data and inline writes need.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for a device of another driver.

@@ -16,7 +16,7 @@
 //!
 //! let memory = pd.register(4096, AccessFlags::LOCAL_WRITE)?;
 //! # let (gid, qp_num) = ([0; 16], 7);
-//! let to = pd.create_ah(&Route::new(1, 0, gid))?; // what the other side has told
+//! let to = pd.create_ah(&Route::new(1, 0, gid))?; // the GID and the number are from the other side
 //! let message = SrdDatagram { to: &to, qp_num, qkey: 0x1234, operation: SrdOperation::Send };
 //! qp.post_send(&[SendRequest::new(1, message, &[memory.segment(..)?]).signaled()])?;
 //! # let _ = (limits, &mut cq);

@@ -24,7 +24,7 @@ pub(super) fn is_efa<'a>(op: &'static str, context: &'a Context) -> Result<&'a S
     }
 }
 
-/// The interconnects through which the device accesses a region; none if the device does not report it.
+/// The interconnects through which the device accesses a region; `None` for those that the device does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(alias = "efadv_mr_attr")]
 pub struct Ways {
@@ -49,10 +49,10 @@ impl Ways {
         Self::ask(region.object().context(), region.object().id())
     }
 
-    /// The same of the region with this handle.
+    /// The same for the region with this handle.
     ///
     /// # Errors
-    /// The same.
+    /// As for [`Ways::of`].
     #[cfg(feature = "raw")]
     pub fn of_handle(context: &Context, handle: u32) -> Result<Self> {
         Self::ask(context, handle)

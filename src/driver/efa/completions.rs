@@ -1,12 +1,13 @@
 //! Completion queues of efa.
 //!
-//! A queue has several rings, one behind the other in its memory, which the kernel's driver gives; a queue pair completes in those that
-//! the device chose when it was made, so all are looked at in turn. An entry is ours when its phase is that of the round that we are in,
-//! which begins at one. How many entries were taken, of all rings together, is told by a doorbell, which also asks for an event.
+//! A queue has several rings, one after another in its memory, which the kernel's driver allocates. The device chooses in which of them
+//! a queue pair completes when the queue pair is created, so all of them are polled in turn. An entry may be read when its phase bit is
+//! that of the current round; the phase of the first round is one. A doorbell reports how many entries were taken, of all rings
+//! together, and also requests an event.
 //!
-//! The device takes an ask for an event with the number of those that were made before. Events reach the program by way of a file
-//! that it may read when it likes; but that one was made is seen in the queue: an armed queue makes it at the first completion.
-//! Bindings, which read events themselves, tell of each instead.
+//! The device accepts a request for an event with the number of events that were made before. The program may read events from their
+//! file at any time; the queue itself shows that an event was made, because an armed queue makes it at the first completion. Bindings
+//! read events themselves, and report each event instead.
 //!
 //! Source: `efa_poll_sub_cq`, `cq_next_sub_cqe_get` and `efa_update_cq_doorbell`, providers/efa/verbs.c, rdma-core 65;
 //! `efa_create_user_cq`, efa_verbs.c, Linux 7.3.
@@ -45,18 +46,18 @@ use crate::kernel::process::Origin;
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// A completion queue about to be made.
+/// A completion queue that is about to be created.
 #[derive(Debug)]
 pub(crate) struct CqPlan {
     request: CreateCq,
     response: CreateCqResp,
     entries: u32,
-    /// The process's own, if the driver shall make none.
+    /// The program's own memory, if the driver is to allocate none.
     memory: Option<Mapping>,
 }
 
 impl CqPlan {
-    /// With room for `wanted` in each of so many rings.
+    /// For `wanted` completions in each of this many rings.
     pub(super) fn new(wanted: u32, rings: u16, has_channel: bool) -> Self {
         let request = CreateCq {
             cq_entry_size: ENTRY as u32,
@@ -64,21 +65,22 @@ impl CqPlan {
             flags: if has_channel { CREATE_CQ_WITH_COMPLETION_CHANNEL } else { 0 },
             ..CreateCq::new_zeroed()
         };
-        // Indices are masked. What is too much is left to the kernel to refuse, and so is nothing at all.
+        // A power of two, because indices are masked. The kernel refuses a number that is too large, and zero.
         let entries = if wanted == 0 { 0 } else { wanted.checked_next_power_of_two().unwrap_or(wanted) };
         Self { request, response: CreateCqResp::new_zeroed(), entries, memory: None }
     }
 
-    /// The same with flags of the driver's besides.
+    /// Adds these flags of the driver.
     pub(super) fn with(mut self, flags: u8) -> Self {
         self.request.flags |= flags;
         self
     }
 
-    /// The same in this memory.
+    /// The same in this memory, which is cleared.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when it is too small.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the memory is too small, or does not begin at a multiple of the size of an
+    /// entry.
     pub(super) fn in_memory(op: &'static str, wanted: u32, rings: u16, memory: &Mapping) -> Result<Self> {
         let plan = Self::new(wanted, rings, false);
         let bytes = u64::from(plan.entries) * u64::from(rings) * ENTRY as u64;
@@ -86,7 +88,7 @@ impl CqPlan {
             let hint = format!("a completion queue for {} completions needs {bytes} bytes", plan.entries);
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        // An entry that was never written has the phase of none.
+        // The phase of a cleared entry is not that of the first round.
         let zeros = [0; ENTRY];
         let is_clear = (0..bytes as usize / ENTRY).all(|entry| memory.write(entry * ENTRY, &zeros));
         if !is_clear || !memory.address().is_multiple_of(ENTRY as u64) {
@@ -96,22 +98,22 @@ impl CqPlan {
         Ok(Self { memory: Some(memory.clone()), ..plan })
     }
 
-    /// The memory that the device writes to as long as the queue exists, if the process has it.
+    /// The memory to which the device writes as long as the queue exists, if it is the program's own.
     pub(crate) fn memory(&self) -> Option<&Mapping> {
         self.memory.as_ref()
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// How many entries the kernel is asked for.
+    /// Number of entries that is requested from the kernel.
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The queue, now that the kernel has made it with so many entries in each ring.
+    /// The queue, after the kernel has created it with this many entries in each ring.
     pub(in crate::driver) fn open(
         self,
         op: &'static str,
@@ -134,46 +136,47 @@ impl CqPlan {
     }
 }
 
-/// A queue pair that completes in a queue: what it sends, what it receives, or both.
+/// A queue pair that completes its sends, its receives, or both in a queue.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// None of a number that no queue pair has.
+    /// `None` for a number that no queue pair has.
     track: Option<Arc<Track>>,
-    /// By this number completions name it.
+    /// The number by which completions name the queue pair.
     number: u16,
     /// Which of [`SENDS`] and [`RECEIVES`] complete here.
     here: u32,
 }
 
-/// Bits of an entry's first word, which has one of them.
+/// Bits of an entry's first word, which say to which queue its request belongs.
 const SENDS: u32 = First::word(0, SEND_QUEUE << 1);
 const RECEIVES: u32 = First::word(0, RECV_QUEUE << 1);
 
 impl Known {
-    /// It, if an entry that begins in this way completes here.
+    /// The queue pair, if entries with this first word complete here.
     #[inline(always)]
     fn track(&self, first: First) -> Option<&Track> {
         if self.here & first.0 == 0 { None } else { self.track.as_deref() }
     }
 }
 
-/// What queue pairs know of a completion queue, and who asks for events.
+/// The part of a completion queue that its queue pairs use, and that requests events.
 #[derive(Debug)]
 pub(crate) struct CompletionSide {
-    /// The process that has the queue: a child of `fork` takes no lock of it.
+    /// The process that created the queue. A child of `fork` must not take its locks.
     origin: Origin,
     doorbell: Option<Doorbell>,
     makes_events: bool,
-    /// How many entries were taken, as the device was told. Only the poller changes it.
+    /// Number of entries that the doorbell has reported as taken. Only the poller changes it.
     taken: AtomicU32,
-    /// The queue pairs that complete here, by their numbers, and how often that has changed: the poller has a copy.
+    /// The queue pairs that complete here, in the order of their numbers, and the number of changes to the list. The poller has a copy.
     known: Mutex<Vec<Known>>,
     changes: AtomicU32,
-    /// How many events were made, where the doorbell has that number; and [`ARMED`] while one was asked for and is looked for.
+    /// Number of events that were made, in the bits of the doorbell; and [`ARMED`] while an event is requested whose completion is
+    /// searched for.
     events: AtomicU32,
 }
 
-/// A bit of [`CompletionSide::events`], one event, and the bits of the doorbell that have their number.
+/// The bit of [`CompletionSide::events`] for an armed queue, and the lowest bit of the number of events, as in the doorbell.
 const ARMED: u32 = 1;
 const EVENT: u32 = 1 << CQ_DB_CMD_SN.trailing_zeros();
 
@@ -185,7 +188,7 @@ impl CompletionSide {
         }
     }
 
-    /// Adds a queue pair, in the place of one of this number that is gone.
+    /// Adds a queue pair. It replaces an earlier one with the same number.
     pub(super) fn add(&self, track: &Arc<Track>, sends: bool, receives: bool) {
         let here = if sends { SENDS } else { 0 } | if receives { RECEIVES } else { 0 };
         let new = Known { track: Some(track.clone()), number: track.number as u16, here };
@@ -195,7 +198,7 @@ impl CompletionSide {
         });
     }
 
-    /// Forgets a queue pair; what it left in the queue is nobody's.
+    /// Removes a queue pair. Entries that it left in the queue are skipped.
     pub(super) fn remove(&self, track: &Arc<Track>) {
         self.change(|known| {
             known.retain(|known| !known.track.as_ref().is_some_and(|of| Arc::ptr_eq(of, track)))
@@ -217,20 +220,20 @@ impl CompletionSide {
         true
     }
 
-    /// What the doorbell says of so many entries and events.
+    /// The value for the doorbell.
     #[inline(always)]
     fn word(taken: u32, events: u32) -> u32 {
         taken & CQ_DB_CONSUMER_INDEX | events & CQ_DB_CMD_SN
     }
 
-    /// Tells the device that so many entries were taken, which are its own again.
+    /// Gives entries back to the device: reports the number of entries taken.
     #[inline(always)]
     fn give_back(&self, taken: u32) {
         let events = self.events.load(RELAXED);
         if events & ARMED == 0 { self.give_back_at(taken, events) } else { self.give_back_armed(taken) }
     }
 
-    /// The same where the first of those entries is the one for which the queue was armed.
+    /// The same if the queue is armed. The first of these entries has made the event.
     #[cold]
     #[inline(never)]
     fn give_back_armed(&self, taken: u32) {
@@ -247,29 +250,29 @@ impl CompletionSide {
         }
     }
 
-    /// An event was read.
+    /// Counts an event that the program has read.
     #[cfg(feature = "raw")]
     pub(crate) fn tell(&self) {
         self.events.fetch_add(EVENT, RELAXED);
     }
 }
 
-/// The side of a completion queue that polls.
+/// The part of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
     memory: Mapping,
     rings: Box<[Ring]>,
-    /// Entries of each, a power of two, less one.
+    /// Number of entries of each ring, a power of two, minus one.
     last: u32,
-    /// The ring that is looked at next.
+    /// Index of the ring that is read next.
     next: usize,
-    /// How many entries were taken; the device was told of fewer until [`Completions::release`].
+    /// Number of entries taken, which [`Completions::release`] reports to the device.
     taken: u32,
     poller: Poller,
 }
 
 impl Completions {
-    /// None if the memory is not that of so many rings of so many entries.
+    /// Returns `None` if this many rings of this many entries do not fit in the memory, or are not a power of two.
     fn new(
         op: &'static str,
         memory: Mapping,
@@ -323,15 +326,15 @@ impl Completions {
         self.rings.iter().all(Ring::is_empty)
     }
 
-    /// Fills `places` with completions, as many as there are and fit; tells the device at once, and says how many. Before each of them
-    /// `may_take` is asked: if not, it stays, and so do those behind it.
-    // Apart, so that the ways of other drivers are no longer for it.
+    /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number. `may_take`
+    /// is called before each of them: if it returns false, this completion and those behind it stay in the queue.
+    // A separate function, so that the paths of other drivers do not become longer.
     #[inline(never)]
     pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
         self.many(places, may_take).unwrap_or(0)
     }
 
-    /// The same; none if there are some of which none may be taken, or which take longer.
+    /// The same. Returns `None` if there are completions and none of them may be taken.
     #[inline(always)]
     pub(crate) fn short_poll<T: Place>(
         &mut self,
@@ -348,7 +351,7 @@ impl Completions {
         let end = self.take(&may_take, &mut sink);
         let count = most - sink.0.len();
         if count == 0 && end == End::Refused {
-            // What was taken by earlier calls is another process's, to which the doorbell is left.
+            // Entries that earlier calls took belong to another process, which rings the doorbell.
             return None;
         }
         if count > 0 || may_take() {
@@ -357,7 +360,8 @@ impl Completions {
         Some(count)
     }
 
-    /// The same of one.
+    /// Takes one completion and gives its entry back. Returns `None` if the full path is needed: the completion may not be taken, or an
+    /// entry was skipped.
     #[inline(always)]
     pub(crate) fn short_one<T: Place>(
         &mut self,
@@ -369,26 +373,26 @@ impl Completions {
                 self.shared().give_back(self.taken);
                 Some(1)
             }
-            // What was nobody's is given back by another poll, which this one is not the end of.
+            // Otherwise entries were skipped and have not been given back, which the full path does.
             End::Empty if self.is_released() => Some(0),
             End::Empty | End::Refused | End::Nobodys => None,
         }
     }
 
-    /// Goes on to the next ring.
+    /// Continues with the next ring.
     #[inline(always)]
     fn turn(&mut self) {
         self.next = after(self.next, self.rings.len());
     }
 
-    /// Whether the device was told of all that was taken.
+    /// Whether all entries that were taken have been given back to the device.
     #[inline(always)]
     fn is_released(&self) -> bool {
         self.shared().taken.load(RELAXED) == self.taken
     }
 
-    /// The next one, put into its place; without one, whether there is none. What was nobody's is given back then: a poll that finds nothing has no
-    /// end.
+    /// Takes the next completion into `place`. The error says whether the queue is empty. In that case, entries that were skipped are
+    /// given back: a poll that finds nothing is not followed by a release.
     #[cfg(feature = "raw")]
     pub(crate) fn next_told(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<(), bool> {
         loop {
@@ -399,7 +403,7 @@ impl Completions {
                 End::Empty => break,
             }
         }
-        // What was taken before may be another process's, to which the doorbell is left.
+        // Otherwise entries taken before may belong to another process, which rings the doorbell.
         if may_take() {
             self.release();
         }
@@ -439,7 +443,7 @@ impl Completions {
         self.release();
     }
 
-    /// Where the rings lie, one behind the other, for whoever reads them in place of this queue.
+    /// Where the rings are, one after another, for programs that read them directly.
     #[cfg(feature = "raw")]
     pub(crate) fn ring(&self) -> OwnRing {
         OwnRing {
@@ -451,7 +455,7 @@ impl Completions {
         }
     }
 
-    /// Tells the device of all that was taken, if there is any.
+    /// Gives all entries that were taken back to the device.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if !self.is_released() {

@@ -13,10 +13,11 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
-/// Where the two values are in their memory: one place of 16 bytes, which is inside a page.
+/// Byte positions of the two values: 16 bytes in one page.
 const VALUES: [usize; 2] = [0, 8];
 
-/// A completion counter about to be made. Its values have memory of their own, which the kernel pins until the counter is gone.
+/// A completion counter that is about to be created. Its values have memory of their own, which the kernel pins until the counter is
+/// destroyed.
 #[derive(Debug)]
 pub(crate) struct CounterPlan {
     memory: Mapping,
@@ -46,7 +47,7 @@ impl CounterPlan {
     }
 }
 
-/// The values of a counter in memory that the device writes.
+/// The values of a counter, in memory to which the device writes.
 #[derive(Debug)]
 pub(crate) struct CounterValues(Mapping);
 
@@ -55,13 +56,13 @@ impl CounterValues {
         Self(plan.memory)
     }
 
-    /// One of them, by its number in [`comp_cntr_entry`](uverbs_abi::types::comp_cntr_entry).
+    /// The value with this number in [`comp_cntr_entry`](uverbs_abi::types::comp_cntr_entry).
     pub(crate) fn value(&self, entry: u64) -> Option<&AtomicU64> {
         let at = usize::try_from(entry).ok().and_then(|entry| VALUES.get(entry).copied());
         at.and_then(|at| self.0.value(at))
     }
 
-    /// What it is now.
+    /// Reads a value. It is zero for a number that does not exist.
     pub(crate) fn get(&self, entry: u64) -> u64 {
         self.value(entry).map_or(0, |value| value.load(Ordering::Acquire))
     }

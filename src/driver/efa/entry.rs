@@ -1,7 +1,7 @@
-//! What an entry of a completion queue says.
+//! Entries of completion queues.
 //!
-//! Source: `efa_process_cqe` and `to_ibv_status`, providers/efa/verbs.c, rdma-core 65. A read completes as a read here; libefa says
-//! that it was a send.
+//! Source: `efa_process_cqe` and `to_ibv_status`, providers/efa/verbs.c, rdma-core 65. A read completes as a read here; libefa reports
+//! it as a send.
 
 use uverbs_abi::efa::io::{
     CDESC_HAS_IMM, CDESC_OP_TYPE, CDESC_PHASE, CDESC_Q_TYPE, CDESC_UNSOLICITED, COMP_STATUS_FLUSHED,
@@ -21,13 +21,13 @@ use super::track::{Done, Track};
 use crate::driver::completion::{Extended, Place, Raised};
 use crate::driver::ring::units::Item;
 
-/// An entry: the words of an [`RxCdescEx`]. The device has shorter ones too, which do not tell the length of long writes.
+/// An entry: the words of an [`RxCdescEx`]. The device also has shorter entries, which do not contain the length of long writes.
 pub(super) type Entry = [u64; 4];
 
-/// Bytes of it.
+/// Bytes of an entry.
 pub(super) const ENTRY: usize = size_of::<RxCdescEx>();
 
-/// The first word of an entry, by which it is known whose it is.
+/// The first word of an entry, with the request, the status and the flags.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct First(pub(super) u32);
 
@@ -53,13 +53,13 @@ impl First {
         self.byte(3)
     }
 
-    /// The word with this status and these flags, and nothing else.
+    /// The word with this status and these flags, and zeros in the rest.
     pub(super) const fn word(status: u8, flags: u8) -> u32 {
         u32::from_ne_bytes([0, 0, status, flags])
     }
 
-    /// What most entries are, of which nothing went wrong.
-    // Both are looked for in the difference from one of them, which is shorter than a look at each.
+    /// The kind of the entry, if it is one of the usual ones, which report a success.
+    // The differences from one of them show both, which takes fewer instructions than a test for each.
     #[inline(always)]
     pub(super) fn plain(self) -> Plain {
         const RECEIVE: u32 = First::word(COMP_STATUS_OK, RECV_QUEUE << 1);
@@ -75,14 +75,14 @@ impl First {
     }
 }
 
-/// Whether an entry is of a request to the send queue, or of a message that came in without immediate data.
+/// Whether an entry belongs to a request of the send queue, or to a received message without immediate data.
 pub(super) enum Plain {
     Send,
     Receive,
     No,
 }
 
-/// A message that came in, as most do: without immediate data.
+/// A received message without immediate data, as most are.
 #[derive(Clone, Copy)]
 struct Received<'a> {
     wr_id: u64,
@@ -113,7 +113,7 @@ impl Raised for Received<'_> {
     }
 }
 
-/// A request to the send queue that is done.
+/// A completed request of the send queue.
 #[derive(Clone, Copy)]
 struct Sent {
     done: Done,
@@ -133,7 +133,7 @@ impl Raised for Sent {
     }
 }
 
-/// Puts what an entry says of this queue pair into its place, and its request is done then; false if there is no such request.
+/// Stores the completion of an entry of this queue pair in `place`, and ends its request. Returns false if there is no such request.
 #[inline(always)]
 pub(super) fn put<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place: &mut T) -> bool {
     let qp_num = track.number;
@@ -162,13 +162,13 @@ fn put_rare<T: Place>(first: First, entry: Item<'_, Entry>, track: &Track, place
     is_there
 }
 
-/// The length of a message that is no write.
+/// The length of a message that is not a write.
 #[inline(always)]
 fn length(entry: &Item<'_, Entry>) -> u32 {
     u16::from_le(entry.field::<6, u16>()).into()
 }
 
-/// What a message was, and its length.
+/// The [`wc_opcode`] of a received message, and its length.
 fn message(entry: RxCdescEx) -> (u32, u32) {
     let low = u32::from(entry.base.length.get());
     if (entry.base.common.flags & CDESC_OP_TYPE) >> 4 == RDMA_WRITE {
@@ -179,10 +179,10 @@ fn message(entry: RxCdescEx) -> (u32, u32) {
     }
 }
 
-/// Bit of [`Wc::wc_flags`] that is the crate's own: no receive was taken, and there is no request.
+/// A bit of [`Wc::wc_flags`] that only this crate uses: the message consumed no receive, so there is no request.
 pub(crate) const UNSOLICITED: u32 = 1 << 31;
 
-/// A completion as a device wrote it whose entries tell the sender of a message, and what was known of the request.
+/// A completion in the format of a device whose entries name the sender of a message, and what was stored about the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Told {
     entry: Entry,
@@ -197,8 +197,8 @@ pub struct Told {
 }
 
 impl Told {
-    /// Becomes what an entry says of this queue pair, whose request is done then; false if there is no such request.
-    // The entry is read behind all else: what is put together from both is in memory first.
+    /// Stores the completion of an entry of this queue pair, and ends its request. Returns false if there is no such request.
+    // The entry is copied last, after everything that is computed from it and from the request was stored.
     #[inline(always)]
     pub(super) fn fill(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool {
         let is_send = (first.flags() & CDESC_Q_TYPE) >> 1 == SEND_QUEUE;
@@ -221,8 +221,8 @@ impl Told {
         true
     }
 
-    /// The same for a plain entry of a received message. Returns the number that was given with the request. That number and the status,
-    /// which is success, are not stored.
+    /// The same for a plain entry of a received message. Returns the `wr_id` of the request. The `wr_id` and the status, which is
+    /// success, are not stored.
     // Everything that does not depend on the request comes first, so that none of it has to be kept while the request is completed.
     #[cfg(feature = "raw")]
     #[inline(always)]
@@ -247,7 +247,7 @@ impl Told {
         Some(wr_id)
     }
 
-    /// A completion of a device that tells no more of anything than efa does of a send.
+    /// A completion of a device whose completions contain no more than those of efa's sends.
     pub(in crate::driver) fn plain(wc: &Wc) -> Self {
         let Wc { wr_id, status, qp_num, opcode, byte_len: bytes, .. } = *wc;
         Self { wr_id, status, qp_num, opcode, bytes, is_send: true, ..Self::default() }
@@ -275,69 +275,69 @@ pub enum Untold {
     Other,
 }
 
-// Each function is one of a binding's, which asks for what it wants to know.
+// One function for each field, because bindings read the fields one by one.
 impl Told {
-    /// The number given with the request.
+    /// The number that was given with the request.
     #[inline(always)]
     pub fn wr_id(&self) -> u64 {
         self.wr_id
     }
 
-    /// Whether it succeeded: one of [`wc_status`].
+    /// The status: one of [`wc_status`].
     #[inline(always)]
     pub fn status(&self) -> u32 {
         self.status
     }
 
-    /// The device's own number of an error.
+    /// The device's own error number.
     #[inline(always)]
     pub fn vendor_error(&self) -> u32 {
         self.entry().base.common.status.into()
     }
 
-    /// What was completed: one of [`wc_opcode`].
+    /// The operation: one of [`wc_opcode`].
     #[inline(always)]
     pub fn opcode(&self) -> u32 {
         self.opcode
     }
 
-    /// Bytes received, or sent.
+    /// Bytes received, read or written.
     #[inline(always)]
     pub fn byte_len(&self) -> u32 {
         self.bytes
     }
 
-    /// Immediate data as it was on the wire.
+    /// Immediate data in network byte order; zero if there is none.
     #[inline(always)]
     pub fn immediate(&self) -> u32 {
         if self.has_immediate() { self.entry().base.imm.get().to_be() } else { 0 }
     }
 
-    /// The own queue pair.
+    /// The number of this side's queue pair.
     #[inline(always)]
     pub fn qp_num(&self) -> u32 {
         self.qp_num
     }
 
-    /// The sender's queue pair.
+    /// The number of the sender's queue pair; zero for a request of the send queue.
     #[inline(always)]
     pub fn source_qp(&self) -> u32 {
         if self.is_send { 0 } else { self.entry().base.src_qp_num.get().into() }
     }
 
-    /// The address handle of the sender.
+    /// The sender's address handle; zero for a request of the send queue.
     #[inline(always)]
     pub fn source(&self) -> u16 {
         if self.is_send { 0 } else { self.entry().base.ah.get() }
     }
 
-    /// The sender's GID, of a message from somebody of whom there is no address handle, if the queue was made so.
+    /// The sender's GID, if the queue was created with `CREATE_CQ_WITH_SGID` and there is no address handle of the sender.
     #[inline(always)]
     pub fn sender(&self) -> [u8; 16] {
         self.entry().src_addr
     }
 
-    /// Bits of [`WcFlags`], and one of the crate's own by which `uverbs::efa::is_unsolicited_wc` tells.
+    /// Bits of [`WcFlags`], and a bit of this crate, which `uverbs::efa::is_unsolicited_wc` reads.
     #[inline(always)]
     pub fn flags(&self) -> u32 {
         let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
@@ -345,7 +345,7 @@ impl Told {
         immediate | if is_unsolicited { UNSOLICITED } else { 0 }
     }
 
-    /// All of it.
+    /// The completion in the kernel's layout.
     #[inline(always)]
     pub fn wc(&self) -> Wc {
         let said = Wc {

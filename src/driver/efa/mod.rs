@@ -1,8 +1,8 @@
-//! The user half of efa, of Amazon's cloud.
+//! The user half of efa, the driver of Amazon's cloud.
 //!
-//! The kernel's driver makes all memory of queues and tells where it can be mapped: rings of completions and receives in memory of the
-//! host, send rings in the device's, and pages of doorbells. A queue pair is one for datagrams, unreliable or reliable; of the latter,
-//! which verbs do not have, each request names its destination, and they complete in any order.
+//! The kernel's driver allocates all memory of queues and returns where it can be mapped: rings of completions and of receives in
+//! memory of the host, send rings in memory of the device, and pages of doorbells. Queue pairs are for datagrams, unreliable or
+//! reliable ones (SRD). Verbs do not have reliable datagrams: each request names its destination, and requests complete in any order.
 //!
 //! Source: `efa_alloc_ucontext` and others, efa_verbs.c, Linux 6.1 to 7.3; providers/efa of rdma-core 65.
 
@@ -48,7 +48,7 @@ use super::{ContextPlan, CqShape, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
-/// What is refused.
+/// The hints of what is refused.
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
 pub(super) const NO_RESIZE: &str = "efa cannot resize completion queues";
 const FLAGS: &str = "this flag of efa gives the queue a form that this crate does not support";
@@ -57,8 +57,8 @@ const NO_MEMORY: &str =
     "the device or the kernel does not support completion queues in memory of the program";
 const NO_EVENTS: &str = "the device has no completion events: create the queue without a channel, and poll";
 
-/// A device that limits batches of sends, or has a least depth, gives a context to those only that say they know of it
-/// (`efa_user_comp_handshake`).
+/// If the device limits batches of sends, or has a minimum depth, the kernel creates a context only for a program that declares support
+/// for these limits (`efa_user_comp_handshake`).
 pub(super) fn plan_context() -> ContextPlan {
     let request = AllocUcontext {
         supported_caps: ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH | ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR,
@@ -71,26 +71,26 @@ pub(super) fn plan_context() -> ContextPlan {
     }
 }
 
-/// What the context was told of the device.
+/// The limits in the driver's response for the context.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
-    /// Whether a query of the device is answered by the driver too.
+    /// Whether the driver adds a response of its own to a query of the device.
     answers_queries: bool,
-    /// Rings of a completion queue.
+    /// Number of rings of a completion queue.
     rings: u16,
-    /// Most bytes of inline data, and of that in wide slots; the latter is zero on older kernels.
+    /// Maximum bytes of inline data, and of those in wide slots; the latter is zero on older kernels.
     inline: u32,
     wide_inline: u32,
-    /// Most bytes of a send ring.
+    /// Maximum bytes of a send ring.
     max_llq: u32,
-    /// Most bytes of sends told at once; zero for no limit.
+    /// Maximum bytes of sends that one doorbell announces; zero for no limit.
     max_batch: u32,
-    /// Least depth of a send queue.
+    /// Minimum depth of a send queue.
     min_sends: u32,
 }
 
 impl Limits {
-    /// Bytes of a unit of [`AllocUcontextResp::max_tx_batch`].
+    /// Bytes per unit of [`AllocUcontextResp::max_tx_batch`].
     const BATCH: u32 = 64;
 
     fn new(answer: &AllocUcontextResp) -> Self {
@@ -106,54 +106,54 @@ impl Limits {
     }
 }
 
-/// What all queues of a context share.
+/// State that the queues of a context share.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// Zeros until the context is made.
+    /// Zeros until the context exists.
     limits: Limits,
-    /// What the device can, once it was asked.
+    /// The capabilities of the device, after the first query.
     caps: OnceLock<Caps>,
     generations: Arc<Generations>,
 }
 
 impl State {
-    /// The kernel has made the context.
+    /// Reads the driver's response, after the kernel has created the context.
     pub(super) fn opened(&mut self, answer: &[u8]) {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
         }
     }
 
-    /// What the device can. It is asked when that first matters.
+    /// The capabilities of the device. It is queried when they are first needed.
     fn caps(&self, op: &'static str, kernel: &dyn Kernel) -> Result<&Caps> {
         kernel.take(op)?;
         if let Some(caps) = self.caps.get() {
             return Ok(caps);
         }
-        // Threads that come here together ask each for itself, and all get the same answer.
+        // If several threads get here at the same time, each queries the device, and all get the same response.
         let nothing = || Ok(Caps(ExQueryDeviceResp::new_zeroed()));
         let caps = if self.limits.answers_queries { ask(kernel) } else { nothing() }?;
         Ok(self.caps.get_or_init(|| caps))
     }
 
-    /// Most bytes of inline data of a request in a small slot, and in one of any size.
+    /// Maximum bytes of inline data of a request in a small slot, and in a slot of any size.
     pub(crate) fn inline(&self) -> [u32; 2] {
         [self.limits.inline, self.limits.wide_inline.max(self.limits.inline)]
     }
 
-    /// Most requests of a send queue, of small slots or of wide ones: the ring has a power of two.
+    /// Maximum number of requests of a send queue with small slots, or with wide ones. The size of a ring is a power of two.
     pub(crate) fn most_in_ring(&self, is_wide: bool) -> u32 {
         let slot = if is_wide { sends::WIDE_SLOT } else { sends::SLOT } as u32;
         (self.limits.max_llq / slot).checked_ilog2().map_or(0, |bits| 1 << bits)
     }
 
-    /// Whether data comes in order, in pieces of 128 bytes.
+    /// Whether data is written in order, in units of 128 bytes.
     #[cfg(feature = "raw")]
     pub(super) fn orders_data(&self, kernel: &dyn Kernel) -> Result<bool> {
         Ok(self.caps("device.query", kernel)?.has(uverbs_abi::efa::QUERY_DEVICE_CAPS_DATA_POLLING_128))
     }
 
-    /// As many small slots as the device has memory for.
+    /// The number of small slots for which the device has memory.
     #[cfg(feature = "raw")]
     pub(super) fn most_sends(&self) -> u32 {
         self.limits.max_llq / sends::SLOT as u32
@@ -180,7 +180,7 @@ impl State {
             return refused(NO_MEMORY);
         }
         if has_channel {
-            // Without a doorbell nobody can ask for an event.
+            // There is no doorbell with which an event could be requested.
             return refused(
                 "a completion queue in memory of the program sends no events: create it without a channel",
             );
@@ -215,7 +215,7 @@ impl State {
     }
 }
 
-/// What the device says that it can.
+/// The driver's response to a query of the device.
 #[derive(Debug)]
 struct Caps(ExQueryDeviceResp);
 
@@ -224,7 +224,7 @@ impl Caps {
         self.0.device_caps & bit != 0
     }
 
-    /// What reliable datagrams may be.
+    /// The operations that reliable datagrams may have.
     fn allowed(&self) -> sends::Allowed {
         sends::Allowed {
             reads: self.has(QUERY_DEVICE_CAPS_RDMA_READ),
@@ -235,7 +235,7 @@ impl Caps {
     }
 }
 
-/// `efa_query_device`, efa_verbs.c.
+/// Queries the device (`efa_query_device`, efa_verbs.c).
 fn ask(kernel: &dyn Kernel) -> Result<Caps> {
     let (request, mut answer) = (ExQueryDevice::default(), ExQueryDeviceResp::new_zeroed());
     let mut response = CoreResp::new_zeroed();
@@ -248,14 +248,14 @@ fn ask(kernel: &dyn Kernel) -> Result<Caps> {
     Ok(Caps(answer))
 }
 
-/// An address handle about to be made.
+/// An address handle that is about to be created.
 #[derive(Debug)]
 pub(crate) struct AhPlan(CreateAhResp);
 
 impl AhPlan {
     pub(super) fn new(op: &'static str, attr: &AhAttr) -> Result<Self> {
         if attr.is_global == 0 {
-            // The driver looks at nothing else, and gives the device one of zeros.
+            // The driver reads only the GID, and without one passes a GID of zeros to the device.
             let hint = "efa finds the other side by its GID: the route has none";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
@@ -266,7 +266,7 @@ impl AhPlan {
         self.0.as_mut_bytes()
     }
 
-    /// The device's number for it.
+    /// The address, with the device's number of the handle.
     pub(super) fn address(&self) -> Address {
         Address { number: self.0.efa_address_handle.into(), ..Address::default() }
     }

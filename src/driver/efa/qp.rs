@@ -1,4 +1,4 @@
-//! Queue pairs of efa about to be made.
+//! Queue pairs of efa that are about to be created.
 //!
 //! Source: `efa_setup_qp`, `efa_check_qp_limits` and `create_qp`, providers/efa/verbs.c, rdma-core 65; `efa_create_qp`,
 //! efa_verbs.c, Linux 6.1 to 7.3.
@@ -23,12 +23,13 @@ use crate::driver::ring::units::Units;
 use crate::driver::{DriverQp, Kernel, QpShape};
 use crate::kernel::error::{Error, Result};
 
-/// What the two queues of a queue pair share. It is known to its completion queues as long as one of them is there.
+/// State that both queues of a queue pair share. The queue pair is in the lists of its completion queues as long as one of the two
+/// exists.
 #[derive(Debug)]
 pub(super) struct Queues {
     track: Arc<Track>,
     generation: u16,
-    /// Where it completes what it sends, and what it receives.
+    /// The completion queues for sends and for receives.
     sides: [Arc<CompletionSide>; 2],
 }
 
@@ -50,12 +51,12 @@ impl Queues {
         &self.track
     }
 
-    /// The same, to be kept.
+    /// The same, for an owner.
     pub(super) fn shared_track(&self) -> &Arc<Track> {
         &self.track
     }
 
-    /// That of its first life.
+    /// The generation of its first life.
     pub(super) fn generation(&self) -> u16 {
         self.generation
     }
@@ -67,16 +68,16 @@ impl Drop for Queues {
     }
 }
 
-/// A queue pair about to be made.
+/// A queue pair that is about to be created.
 #[derive(Debug)]
 pub(crate) struct QpPlan {
     request: CreateQp,
     response: CreateQpResp,
     cap: QpCap,
-    /// Bytes of a slot of the send ring, and most of them that are told at once.
+    /// Bytes of a slot of the send ring, and the maximum number of slots that one doorbell announces.
     slot: usize,
     most_at_once: u32,
-    /// Places of the receive ring.
+    /// Number of places of the receive ring.
     places: u32,
     allowed: Allowed,
     sides: [Arc<CompletionSide>; 2],
@@ -102,7 +103,7 @@ impl QpPlan {
         if inline > most_inline {
             return refused(format!("the device has {most_inline} bytes of inline data at most"));
         }
-        // A write has room for bytes in a wide slot alone.
+        // A write can have inline data only in a wide slot.
         let has_inline_writes = inline_writes.unwrap_or(inline > 0 && allowed.writes);
         let is_wide = inline > narrow || has_inline_writes;
         let slot = if is_wide { WIDE_SLOT } else { SLOT };
@@ -116,7 +117,7 @@ impl QpPlan {
             return refused(format!("the device has {most} sends of this inline data at most"));
         }
         let batch = if limits.max_batch == 0 { u32::MAX } else { limits.max_batch / slot as u32 };
-        // Not all of the ring at once, if the device has a least depth.
+        // If the device has a minimum depth, a doorbell never announces the whole ring.
         let all = if limits.min_sends == 0 { depth } else { depth.saturating_sub(1) };
 
         let pieces = shape.cap.max_recv_sge.max(1);
@@ -155,17 +156,17 @@ impl QpPlan {
         })
     }
 
-    /// The driver's request, and the place of its answer.
+    /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// What the queues hold: rings are powers of two.
+    /// The sizes of the queues, which are rounded up, because rings are powers of two.
     pub(crate) fn cap(&self) -> QpCap {
         self.cap
     }
 
-    /// The queues, now that the kernel has made the queue pair with this number.
+    /// The queues, after the kernel has created the queue pair with this number.
     pub(in crate::driver) fn open(
         self,
         op: &'static str,
@@ -183,7 +184,7 @@ impl QpPlan {
                     return Err(Error::malformed(op, "a receive ring smaller than was asked for"));
                 }
                 let memory = kernel.map(op, response.rq_mmap_key, size)?;
-                // A ring of few places is the begin of a larger one.
+                // A ring that is smaller than a unit is the beginning of a whole one.
                 let ring = Units::new(&memory, 0, (self.places as usize * PIECE).max(UNIT));
                 Ok((ring.ok_or_else(|| Error::malformed(op, "a receive ring that is no ring"))?, doorbell))
             })
@@ -216,7 +217,7 @@ impl QpPlan {
 }
 
 impl Limits {
-    /// Most bytes of inline data in a slot, and in the slots that are as wide as the device has them.
+    /// Maximum bytes of inline data in a narrow slot, and in the widest slot of the device.
     fn inline(&self) -> [u32; 2] {
         let [narrow, wide] = [TX_DESC_INLINE_MAX_SIZE as u32, TX_DESC_INLINE_MAX_SIZE_128 as u32];
         [self.inline.min(narrow), self.wide_inline.max(self.inline).min(wide)]

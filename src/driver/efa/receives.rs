@@ -1,4 +1,4 @@
-//! The receive queue of efa: a ring of pieces of memory, as many for a request as it has.
+//! The receive queue of efa: a ring of pieces of memory, in which a request takes as many places as it has pieces.
 //!
 //! Source: `efa_post_recv`, providers/efa/verbs.c, rdma-core 65.
 
@@ -27,23 +27,23 @@ pub(super) const PIECE: usize = size_of::<RxDesc>();
 pub(crate) struct Receives {
     queues: Arc<Queues>,
     numbers: Numbers,
-    /// Indices of the requests that may be forgotten, in their order, and how many there are. There is room for all.
+    /// Indices of the requests that can still be discarded, in their order, and their number. There is room for all.
     staged: Box<[u16]>,
     count: usize,
-    /// In pieces.
+    /// Its items are pieces.
     ring: Units,
     doorbell: Doorbell,
     /// Number of places for pieces, a power of two.
     places: u32,
-    /// Most pieces of a request.
+    /// Maximum number of pieces of a request.
     pieces: u32,
-    /// Pieces that were filled, that may be seen by the device, and of which it was told.
+    /// Number of pieces that were filled, that were published, and that the doorbell has announced.
     head: u32,
     published: u32,
     told: u32,
-    /// Whether the device takes receives: it is told of those of before when it does.
+    /// Whether the device accepts receives. Those that were published before are announced when it begins to.
     is_ready: bool,
-    /// The queue pair is in the error state, in which nothing is posted (`efa_post_recv_validate`).
+    /// Whether the queue pair is in the error state, in which nothing is posted (`efa_post_recv_validate`).
     is_over: bool,
 }
 
@@ -76,22 +76,22 @@ impl Receives {
         })
     }
 
-    /// Number of places for requests.
+    /// Number of places for what requests need.
     pub(crate) fn slots(&self) -> usize {
         self.queues.track().receives.requests() as usize
     }
 
-    /// The place that is filled next: the number of the request.
+    /// The place of the next request: its index.
     pub(crate) fn next_slot(&self) -> u32 {
         self.numbers.next(&self.queues.track().receives).unwrap_or(0).into()
     }
 
-    /// Whether all that was posted has completed.
+    /// Whether all posted requests have completed.
     pub(crate) fn is_idle(&self) -> bool {
         self.numbers.is_idle(&self.queues.track().receives)
     }
 
-    /// Forgets what was filled since it was published last.
+    /// Discards the requests that were filled since the last publication.
     pub(crate) fn rewind(&mut self) {
         self.head = self.published;
         let staged = self.staged.get(..self.count).unwrap_or_default();
@@ -101,19 +101,19 @@ impl Receives {
         self.count = 0;
     }
 
-    /// The way to requests that are posted whatever comes behind them: nothing of it may be forgotten.
+    /// Borrows the queue for requests that are posted whatever follows them: they cannot be discarded.
     #[inline(always)]
     pub(crate) fn keeping(&mut self) -> Filling<'_, false> {
         Filling(self)
     }
 
-    /// The way to those that may be forgotten until they are published.
+    /// Borrows the queue for requests that can be discarded until they are published.
     #[inline(always)]
     pub(crate) fn staging(&mut self) -> Filling<'_, true> {
         Filling(self)
     }
 
-    /// Tells the device of every request filled so far, as soon as it may see them.
+    /// Publishes every request that was filled, and rings the doorbell if the device accepts receives.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         self.published = self.head;
@@ -124,7 +124,7 @@ impl Receives {
         }
     }
 
-    /// Where the ring lies, for whoever writes to it in place of this queue.
+    /// Where the ring is, for programs that write to it directly.
     #[cfg(feature = "raw")]
     pub(crate) fn ring(&self) -> OwnRing {
         OwnRing {
@@ -136,7 +136,7 @@ impl Receives {
         }
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
             (self.head, self.published, self.told, self.count) = (0, 0, 0, 0);
@@ -144,7 +144,7 @@ impl Receives {
             self.numbers.reset(&track.receives, track.next_generation());
         }
         (self.is_ready, self.is_over) = (state != qp_state::RESET, state == qp_state::ERR);
-        // What was posted before.
+        // Announces what was posted before.
         self.publish();
     }
 
@@ -156,10 +156,10 @@ impl Receives {
         self.head = self.head.wrapping_add(1);
     }
 
-    /// The pieces of a request of none, or of several.
+    /// Writes the pieces of a request that has none, or several.
     #[inline(never)]
     fn put_pieces(&mut self, mut pieces: impl ExactSizeIterator<Item: Borrow<Sge>>, number: u16) {
-        // Of no memory there is one piece of no bytes.
+        // A request without memory has one piece of no bytes.
         let (mut left, mut number) = (pieces.len().max(1), number);
         let mut marks = RX_FIRST;
         while left > 0 {
@@ -174,10 +174,10 @@ impl Receives {
     }
 }
 
-/// A piece as the device reads it: the words of an [`RxDesc`].
+/// A piece in the device's format: the words of an [`RxDesc`].
 #[inline(always)]
 fn words(&Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) -> [u64; 2] {
-    // No message is longer. The rest of the piece is not needed, nor are the pieces after it.
+    // No message is longer, so it needs neither the rest of the piece nor the pieces after it.
     let length = u64::from(length.min(u16::MAX.into()));
     let rest = u64::from(number) | length << 16 | u64::from(lkey & LKEY | marks) << 32;
     [addr, rest].map(u64::to_le)
@@ -216,7 +216,7 @@ impl ShortReceives for Receives {
     }
 }
 
-/// A receive queue while requests are written into it, which may be forgotten if it `STAGES` them.
+/// A receive queue, borrowed to be filled. If it `STAGES` requests, they can be discarded.
 #[derive(Debug)]
 pub(crate) struct Filling<'a, const STAGES: bool>(&'a mut Receives);
 
@@ -233,7 +233,7 @@ impl<const STAGES: bool> LowerReceive for Filling<'_, STAGES> {
     }
 
     fn links(&self) -> impl Fn(u32) -> Option<u32> {
-        // They are asked for one behind the other, from the first on.
+        // The caller requests the links one after another, from the first one on.
         let next = std::cell::Cell::new(0);
         move |_| {
             next.set(next.get() + 1);

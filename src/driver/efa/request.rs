@@ -1,19 +1,19 @@
-//! A request as the device reads it, in words of eight bytes: what [`TxMetaDesc`](uverbs_abi::efa::io::TxMetaDesc) and what stands behind it
-//! have as fields.
+//! A request in the device's format: the fields of [`TxMetaDesc`](uverbs_abi::efa::io::TxMetaDesc) and what follows it, as words of
+//! eight bytes.
 
 use uverbs_abi::efa::io::{LKEY, TX_INLINE_MSG, TX_OP_TYPE};
 
 use crate::driver::request::{Address, Refused, Remote, Sge, Terms};
 
-/// The words of a slot of 64 bytes; a wide one has two.
+/// The words of a narrow slot, of 64 bytes; a wide slot has two units.
 pub(super) type Unit = [u64; 8];
 pub(super) const UNIT: usize = size_of::<Unit>();
 
-/// Where the data begins, and that of a request which names remote memory.
+/// Byte position of the data, and of the data of a request that names remote memory.
 pub(super) const DATA: usize = 32;
 pub(super) const BEHIND_REMOTE: usize = 48;
 
-/// Where a request goes. The number of a queue pair has 16 bits on the wire, as that of an address handle.
+/// The destination of a request. On the wire, numbers of queue pairs and of address handles have 16 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct To {
     ah: u16,
@@ -27,13 +27,13 @@ impl To {
         Self { ah: ah.number as u16, qp_num: qp_num as u16, qkey }
     }
 
-    /// Where these go, if they are of a reliable datagram.
+    /// The destination, if the terms are those of a reliable datagram.
     #[inline(always)]
     pub(super) fn of(terms: &impl Terms) -> Option<Self> {
         terms.destination().map(|to| Self::new(&to.ah, to.qp_num, to.qkey))
     }
 
-    /// Writes it into the request that begins there.
+    /// Writes the destination into the request that begins with this unit.
     #[inline(always)]
     pub(super) fn write(self, slot: &mut Unit) {
         let bytes = unit_bytes(slot);
@@ -43,7 +43,7 @@ impl To {
     }
 }
 
-/// What a request begins with, but for what its data says.
+/// The beginning of a request, without the fields that describe its data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Head {
     pub(super) number: u16,
@@ -55,7 +55,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The first unit of a request with this data, as it stands behind the head, and behind the remote memory if there is such.
+    /// The first unit of a request. `data` follows the head, or the remote memory if the request names one.
     #[inline(always)]
     pub(super) fn unit(self, said: Said, data: [u64; 4]) -> Unit {
         let Self { number, control, immediate, to, remote } = self;
@@ -73,38 +73,38 @@ impl Head {
     }
 }
 
-/// What a request says of its data.
+/// The fields of a request that describe its data.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     pub(super) is_inline: bool,
-    /// Bytes that stand here, or number of pieces: 16 bits.
-    // As wide as the other, and neither is in memory.
+    /// Number of inline bytes, or of pieces: 16 bits.
+    // As wide as `bytes`; both stay in registers.
     pub(super) length: u32,
-    /// Bytes of it, wherever they are.
+    /// Bytes of the data, wherever it is.
     pub(super) bytes: u32,
 }
 
 impl Said {
-    /// Of so many pieces.
+    /// For this many pieces with this many bytes in total.
     #[inline(always)]
     pub(super) fn of_pieces(count: usize, bytes: u64) -> Result<Self, Refused> {
         let bytes = u32::try_from(bytes).map_err(|_| Refused::TooLarge)?;
         Ok(Self { is_inline: false, length: count as u32, bytes })
     }
 
-    /// Of one piece with so many bytes.
+    /// For one piece of this many bytes.
     #[inline(always)]
     pub(super) fn of_one(bytes: u32) -> Self {
         Self { is_inline: false, length: 1, bytes }
     }
 
-    /// Of so many bytes in the request, which are few.
+    /// For this many inline bytes, no more than fit in a slot.
     #[inline(always)]
     pub(super) fn of_bytes(count: usize) -> Self {
         Self { is_inline: true, length: count as u32, bytes: count as u32 }
     }
 
-    /// Writes it into the request that begins there, which names remote memory or not.
+    /// Writes the fields into the request that begins with this unit. A request that `IS_REMOTE` names remote memory.
     #[inline(always)]
     pub(super) fn write<const IS_REMOTE: bool>(self, slot: &mut Unit) {
         let bytes = unit_bytes(slot);
@@ -116,18 +116,18 @@ impl Said {
     }
 }
 
-/// The number of the request that begins there.
+/// The number of the request that begins with this unit.
 pub(super) fn number(slot: &Unit) -> u16 {
     u64::from_le(slot[0]) as u16
 }
 
-/// The operation of the request that begins there.
+/// The operation of the request that begins with this unit.
 #[inline(always)]
 pub(super) fn operation(slot: &Unit) -> u8 {
     (u64::from_le(slot[0]) >> 16) as u8 & TX_OP_TYPE
 }
 
-/// Says of it what is optimized for.
+/// Sets the hints, which say what the device should optimize for.
 #[cfg(feature = "raw")]
 pub(super) fn set_hints(slot: &mut Unit, hints: u8) {
     unit_bytes(slot)[14] = hints;
@@ -138,13 +138,13 @@ fn unit_bytes(slot: &mut Unit) -> &mut [u8; UNIT] {
     zerocopy::transmute_mut!(slot)
 }
 
-/// A piece of memory as a request has it.
+/// A piece of memory in the format of a request.
 #[inline(always)]
 pub(super) fn piece(&Sge { addr, length, lkey }: &Sge) -> [u64; 2] {
     [u64::from(length) | u64::from(lkey & LKEY) << 32, addr]
 }
 
-/// Writes that to byte `AT` of the request that begins there.
+/// Writes a piece of memory to byte `AT` of the request that begins with this unit.
 #[inline(always)]
 pub(super) fn put_piece<const AT: usize>(slot: &mut Unit, &Sge { addr, length, lkey }: &Sge) {
     let bytes = unit_bytes(slot);
@@ -153,7 +153,7 @@ pub(super) fn put_piece<const AT: usize>(slot: &mut Unit, &Sge { addr, length, l
     bytes[AT + 8..AT + 16].copy_from_slice(&addr.to_le_bytes());
 }
 
-/// Copies data that stands in a request to its place there; how many bytes there are.
+/// Copies inline data to its place in a request. Returns the number of bytes.
 #[inline(always)]
 pub(super) fn copy<'b>(parts: impl Iterator<Item = &'b [u8]>, room: &mut [u8]) -> Result<usize, Refused> {
     let mut at = 0;
@@ -165,7 +165,8 @@ pub(super) fn copy<'b>(parts: impl Iterator<Item = &'b [u8]>, room: &mut [u8]) -
     Ok(at)
 }
 
-/// Copies bytes to as many. Without a call of a function where that is about what a narrow slot has room for: all around it stays in registers.
+/// Copies bytes to a place of the same length. Lengths of 16 to 32 bytes, which are common in a narrow slot, are copied without a call
+/// of a function, so that the values around it stay in registers.
 #[inline(always)]
 pub(super) fn copy_part(from: &[u8], to: &mut [u8]) {
     const HALF: usize = 16;

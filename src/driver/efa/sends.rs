@@ -1,9 +1,10 @@
 //! The send queue of efa.
 //!
-//! The ring is memory of the device, write-combining, that this side only writes: whole slots, in their order, and then the doorbell, with
-//! the number of all requests so far. A request that is written part for part, or is one of a batch that may be forgotten, stands in a copy of
-//! the ring; the device's gets it when the batch is published. So a batch that is refused halfway is forgotten, and one that is longer than
-//! the device takes at once goes in several pieces. What is posted whatever comes behind it goes straight to the device's ring ([`straight::Straight`]).
+//! The ring is write-combining memory of the device. This side never reads it, and writes it in whole slots, in their order; the
+//! doorbell then announces the total number of requests. A request that is written part by part, or that belongs to a batch which can
+//! be discarded, is first written to a copy of the ring, and copied to the device's ring when it is published. A batch that is refused
+//! halfway can therefore be discarded, and one that is longer than the device accepts at once is announced in several steps. Requests
+//! that are posted whatever follows them are written directly to the device's ring ([`straight::Straight`]).
 //!
 //! Source: `efa_post_send`, `efa_sq_initialize` and the functions of `efa_qp_fill_wr_pfns`, providers/efa/verbs.c, rdma-core 65.
 
@@ -37,28 +38,28 @@ use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, 
 use crate::driver::ring::units::Units;
 use crate::kernel::error::{Error, Result};
 
-/// Bytes of a slot, and of one that is wide.
+/// Bytes of a narrow slot, and of a wide one.
 pub(super) const SLOT: usize = UNIT;
 pub(super) const WIDE_SLOT: usize = 2 * UNIT;
 
-/// The index of no request.
+/// The index for "no request".
 const NOWHERE: usize = usize::MAX;
 
 /// Flags that no request has.
 const NONE: u32 = u32::MAX;
 
-/// The bit of the first word that tells the round: it is set in every second one.
+/// The phase bit in the first word of a request. It is set in every second round.
 const ROUND: u32 = (TX_PHASE as u32) << 24;
 
-/// What requests may be.
+/// The operations that requests may have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Allowed {
     /// Reads and writes of remote memory.
     pub(super) reads: bool,
     pub(super) writes: bool,
-    /// Most bytes of those.
+    /// Maximum bytes of a read or write.
     pub(super) most_remote: u32,
-    /// Writes of bytes that stand in the request, in slots that have room for them.
+    /// Whether writes may have inline data, in slots that have room for it.
     pub(super) inline_writes: bool,
 }
 
@@ -98,9 +99,9 @@ impl Allowed {
 /// The ring, in the device's memory, and the doorbell.
 #[derive(Debug)]
 pub(super) struct Device {
-    /// In units of 64 bytes, of which each is written whole.
+    /// In units of 64 bytes, each of which is written whole.
     pub(super) ring: Units,
-    /// Where in the mapping the ring begins.
+    /// Byte of the mapping at which the ring begins.
     pub(super) begin: usize,
     pub(super) doorbell: Doorbell,
 }
@@ -108,41 +109,41 @@ pub(super) struct Device {
 /// The send queue; see the module's page.
 #[derive(Debug)]
 pub(crate) struct Sends {
-    /// Of `queues`.
+    /// The one in `_queues`.
     track: Arc<Track>,
     _queues: Arc<Queues>,
     numbers: Numbers,
-    /// None of a queue pair that sends nothing.
+    /// `None` for a queue pair without sends.
     device: Option<Device>,
     /// The copy of the ring.
     requests: Box<[Unit]>,
-    /// Units of a slot: one, or two of one that is wide.
+    /// Units of a slot: one, or two for a wide slot.
     units: u32,
-    /// Number of slots, a power of two, or zero. And by what that is to be multiplied for the bit in the first word of a request which tells the
-    /// round.
+    /// Number of slots, a power of two, or zero; and the factor by which bit `depth` of a request's counter (`counter & depth`) is
+    /// multiplied for the phase bit in its first word.
     depth: u32,
     round: u32,
-    /// Most of them that are told at once.
+    /// Maximum number of requests that one doorbell announces.
     most_at_once: u32,
-    /// Requests that were filled, that are in the device's ring, and of which the device was told.
+    /// Number of requests that were filled, that are in the device's ring, and that the doorbell has announced.
     head: u32,
     written: u32,
     published: u32,
-    /// As many as may be in the ring before it is told of them.
+    /// The doorbell is rung at the latest when `written` is this.
     limit: u32,
-    /// Where in the copy the last request is, if that was begun and is there alone; else [`NOWHERE`].
+    /// Position in the copy of the last request, if that was begun part by part and is not in the device's ring; otherwise [`NOWHERE`].
     last: usize,
-    /// Whether it is a message, and names no remote memory.
+    /// Whether that request is a message, which names no remote memory.
     is_message: bool,
-    /// The most inline bytes of a message.
+    /// Maximum inline bytes of a message.
     most_inline: usize,
     allowed: Allowed,
-    /// The flags of requests, which have no others but inline data; [`NONE`] in a state in which nothing is sent.
+    /// The flags that each request must have, apart from the one for inline data; [`NONE`] in a state in which nothing is sent.
     flags: u32,
 }
 
 impl Sends {
-    /// With `depth` slots of so many bytes.
+    /// With `depth` slots of `slot` bytes.
     pub(super) fn new(
         op: &'static str,
         queues: Arc<Queues>,
@@ -180,51 +181,52 @@ impl Sends {
         })
     }
 
-    /// Number of places for requests.
+    /// Number of places for what requests need.
     pub(crate) fn slots(&self) -> usize {
         self.depth as usize
     }
 
-    /// The place that is filled next: by it is known what the request needs. It is its number, for requests complete in any order.
+    /// The place for what the next request needs: the request's index, because requests complete in any order.
     pub(crate) fn next_slot(&self) -> u32 {
         self.numbers.next(&self.track.sends).unwrap_or(0).into()
     }
 
-    /// The place of the request with this number among those that were filled since the last were published.
+    /// The place of a request that was filled since the last publication; `number` counts from the first of them.
     pub(super) fn filled(&self, number: u32) -> Option<u32> {
         let is_there = number < self.head.wrapping_sub(self.written);
         is_there.then(|| self.index_of(self.written.wrapping_add(number)).into())
     }
 
-    /// The index of the request with this counter, which is in the copy.
+    /// The index of the request with this counter, which must be in the copy.
     fn index_of(&self, counter: u32) -> u16 {
         self.requests.get(self.at(counter)).map_or(0, |slot| self.track.sends.index_of(number(slot)))
     }
 
-    /// Whether all that was posted has completed.
+    /// Whether all posted requests have completed.
     pub(crate) fn is_idle(&self) -> bool {
         self.numbers.is_idle(&self.track.sends)
     }
 
-    /// The request that was filled last, and is in the copy alone.
+    /// The last request, if it was begun part by part and is only in the copy.
     #[inline(always)]
     fn last(&mut self) -> Option<&mut Unit> {
         self.requests.get_mut(self.last)
     }
 
-    /// The index of the unit with which the request with this counter begins.
+    /// The index of the request's first unit, for the request with this counter.
     #[inline(always)]
     fn at(&self, counter: u32) -> usize {
         ((counter & self.depth.wrapping_sub(1)) * self.units) as usize
     }
 
-    /// What the first word of the next request has of [`ROUND`].
+    /// The value of [`ROUND`] in the first word of the next request.
     #[inline(always)]
     fn round(&self) -> u32 {
         (self.head & self.depth) * self.round
     }
 
-    /// Forgets what was filled since, but for what is in the device's ring: that is told with the next.
+    /// Discards what was filled since the last publication. Requests that are in the device's ring remain, and are announced with the
+    /// next one.
     pub(crate) fn rewind(&mut self) {
         while self.head != self.written {
             self.head = self.head.wrapping_sub(1);
@@ -234,8 +236,8 @@ impl Sends {
         self.last = NOWHERE;
     }
 
-    /// Tells the device of every request filled so far.
-    // Apart, so that the ways of other drivers are no longer for it.
+    /// Announces every request that was filled to the device.
+    // A separate function, so that the paths of other drivers do not become longer.
     #[inline(never)]
     pub(crate) fn publish(&mut self) {
         self.publish_here();
@@ -252,8 +254,8 @@ impl Sends {
         self.tell();
     }
 
-    /// Copies to the device's ring the one request that is not there.
-    // There is room: where there was none left the device was told at once.
+    /// Copies to the device's ring the only request that is not there.
+    // There is room: when there was none left, the doorbell was rung immediately.
     #[inline(always)]
     fn copy_one(&mut self) {
         let Self { device: Some(device), requests, units, last, .. } = self else { return };
@@ -268,8 +270,8 @@ impl Sends {
         (self.written, self.last) = (self.head, NOWHERE);
     }
 
-    /// Copies to the device's ring what is not there.
-    // Once for all who do.
+    /// Copies to the device's ring all requests that are not there.
+    // There is only one copy of this function, for all callers.
     #[inline(never)]
     fn copy(&mut self) {
         while self.written != self.head {
@@ -277,7 +279,7 @@ impl Sends {
             let Some(device) = &mut self.device else { break };
             let first = self.written & (self.depth - 1);
             let at = (first * self.units) as usize;
-            // As far as the ring's end.
+            // Up to the end of the ring.
             let count = self.head.wrapping_sub(self.written).min(left).min(self.depth - first);
             let units = (count * self.units) as usize;
             let mut ring = device.ring.writing();
@@ -292,13 +294,13 @@ impl Sends {
         self.last = NOWHERE;
     }
 
-    /// How many more may be in the device's ring before it is told.
+    /// Number of requests that can still be written to the device's ring before the doorbell must be rung.
     #[inline(always)]
     fn left(&self) -> u32 {
         self.limit.wrapping_sub(self.written)
     }
 
-    /// Tells the device of what is in its ring.
+    /// Announces the requests in the device's ring.
     #[inline(always)]
     pub(crate) fn tell(&mut self) {
         if self.published != self.written {
@@ -310,7 +312,7 @@ impl Sends {
         }
     }
 
-    /// The queue pair has come to a state.
+    /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
         if state == qp_state::RESET {
             (self.head, self.written, self.published) = (0, 0, 0);
@@ -320,11 +322,11 @@ impl Sends {
         }
         // `efa_post_send_validate`.
         let is_ready = matches!(state, qp_state::RTS | qp_state::SQD);
-        // All requests complete.
+        // Every request has a completion.
         self.flags = if is_ready { SendFlags::SIGNALED.bits() } else { NONE };
     }
 
-    /// Whether a request may be posted now that has these flags.
+    /// Whether a request with these flags can be posted now.
     #[inline(always)]
     fn takes(&self, flags: SendFlags) -> bool {
         flags.difference(SendFlags::INLINE).bits() == self.flags
@@ -346,13 +348,13 @@ impl Sends {
         &self.track.sends
     }
 
-    /// Most bytes of such a request that stand in it.
+    /// Maximum inline bytes of a request with this operation.
     #[inline(always)]
     fn most_inline(&self, operation: u8) -> usize {
         self.allowed.most_inline(self.units, operation)
     }
 
-    /// Says of the last request how the device shall go about it.
+    /// Sets the hints of the last request, which say what the device should optimize for.
     #[cfg(feature = "raw")]
     pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
@@ -360,7 +362,7 @@ impl Sends {
         Ok(())
     }
 
-    /// Where the ring lies, for whoever writes to it in place of this queue.
+    /// Where the ring is, for programs that write to it directly.
     #[cfg(feature = "raw")]
     pub(crate) fn ring(&self) -> OwnRing {
         let Some(device) = &self.device else { return OwnRing::default() };
@@ -374,7 +376,7 @@ impl Sends {
     }
 }
 
-/// What a request does, as the device has it. Immediate data stands as it goes over the wire.
+/// The operation of a request. Immediate data is in network byte order.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Send(Option<u32>),
@@ -399,7 +401,7 @@ impl Operation {
         }
     }
 
-    /// What a request of it begins with, with that of [`ROUND`].
+    /// The head of a request with this operation. `round` is its phase bit.
     #[inline(always)]
     fn head(self, number: u16, round: u32, to: To) -> Head {
         let (remote, immediate) = match self {
@@ -421,7 +423,7 @@ impl Operation {
     }
 }
 
-/// Most pieces of such a request.
+/// Maximum number of pieces of a request with this operation.
 #[inline(always)]
 fn most_pieces(operation: u8) -> usize {
     if operation == SEND { TX_DESC_NUM_BUFS } else { TX_DESC_NUM_RDMA_BUFS }

@@ -1,4 +1,4 @@
-//! The queues against a device that the tests play.
+//! The queues of efa. The tests act as the device.
 
 #[cfg(feature = "raw")]
 mod bound;
@@ -35,7 +35,7 @@ use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;
 
-/// The device's memory, by the keys that it tells.
+/// The memory of the kernel and of the device, by the keys with which it is mapped.
 #[derive(Default)]
 pub(super) struct Memory(RefCell<HashMap<u64, Mapping>>);
 
@@ -68,7 +68,7 @@ impl Kernel for Memory {
     }
 }
 
-/// Keys, and where the doorbells are in their page.
+/// Keys, and the positions of the doorbells in their page.
 const CQ: u64 = 0x1000;
 const LLQ: u64 = 0x2000;
 const RQ: u64 = 0x3000;
@@ -76,10 +76,10 @@ const PAGE: u64 = 0x4000;
 const CQ_DOORBELL: usize = 0x100;
 const SQ_DOORBELL: usize = 0x200;
 const RQ_DOORBELL: usize = 0x300;
-/// Where the send ring begins in its page.
+/// Position of the send ring in its page.
 const BEGIN: usize = 0x400;
 
-/// A context of a device with two rings in a completion queue.
+/// A context of a device whose completion queues have two rings.
 pub(super) fn state(change: impl FnOnce(&mut AllocUcontextResp, &mut ExQueryDeviceResp)) -> State {
     let mut answer = AllocUcontextResp {
         sub_cqs_per_cq: 2,
@@ -121,7 +121,7 @@ fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {
     CqShape { entries, has_channel, memory: None, flags: 0 }
 }
 
-/// A completion queue of four entries a ring, and its doorbell.
+/// A completion queue with four entries in each ring, and its doorbell.
 fn queue(state: &State, memory: &Memory) -> Completions {
     let mut plan = state.plan_cq("test", &cq_shape(3, true), memory).unwrap();
     let (request, answer) = plan.payload();
@@ -140,7 +140,7 @@ fn queue(state: &State, memory: &Memory) -> Completions {
     plan.open("test", entries, memory).unwrap()
 }
 
-/// A queue pair with one completion queue, and what the device sees of them.
+/// A queue pair with one completion queue, and the memory that the device sees.
 pub(super) struct Bench {
     pub(super) state: State,
     pub(super) memory: Memory,
@@ -149,7 +149,7 @@ pub(super) struct Bench {
     pub(super) receives: Receives,
     pub(super) cap: QpCap,
     pub(super) slot: usize,
-    /// How many completions the device has written to each ring.
+    /// Number of completions that the device has written to each ring.
     written: [u32; 2],
 }
 
@@ -196,7 +196,7 @@ impl Bench {
         (sends, receives.unwrap(), cap, slot)
     }
 
-    /// A queue pair for reliable datagrams that is ready, with four sends and receives.
+    /// A queue pair for reliable datagrams that can send and receive, with four sends and four receives.
     pub(super) fn ready() -> Self {
         let mut bench = Self::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 4, 2, 0));
         bench.bring_up();
@@ -218,7 +218,7 @@ impl Bench {
         u32::from_le(self.map(PAGE).load(at, std::sync::atomic::Ordering::Relaxed))
     }
 
-    /// The slot with this index as the device has it.
+    /// The slot with this index in the device's ring.
     fn sent(&self, index: usize) -> Vec<u8> {
         let mut bytes = vec![0; self.slot];
         assert!(self.map(LLQ).read(BEGIN + index * self.slot, &mut bytes));
@@ -236,7 +236,7 @@ impl Bench {
         bytes
     }
 
-    /// The device writes an entry to a ring.
+    /// Writes an entry to a ring, as the device does.
     pub(super) fn write(&mut self, ring: usize, mut entry: RxCdescEx) {
         let written = &mut self.written[ring];
         let phase = u8::from(*written & 4 == 0);
@@ -247,12 +247,12 @@ impl Bench {
         assert!(map.write(at, entry.as_bytes()));
     }
 
-    /// The device completes a send, by its number.
+    /// Completes the send with this number.
     pub(super) fn complete(&mut self, ring: usize, number: u16, status: u8) {
         self.write(ring, entry(SEND_QUEUE, SEND, number, status));
     }
 
-    /// It completes a receive.
+    /// Completes the receive with this number.
     pub(super) fn deliver(&mut self, ring: usize, number: u16, change: impl FnOnce(&mut RxCdescEx)) {
         let mut entry = entry(RECV_QUEUE, SEND, number, 0);
         change(&mut entry);
@@ -269,7 +269,7 @@ impl Bench {
         self.poll().iter().map(|completion| completion.wr_id).collect()
     }
 
-    /// Posts a message of one piece, and gives its number.
+    /// Posts a message of one piece. Returns its number.
     pub(super) fn send(&mut self, wr_id: u64) -> std::result::Result<u16, Refused> {
         self.put(wr_id, Opcode::Send, &[PIECE])?;
         let at = self.sends_so_far() as usize & (self.cap.max_send_wr as usize - 1);
@@ -277,7 +277,7 @@ impl Bench {
         Ok(self.head(at).req_id.get())
     }
 
-    /// How many were told before.
+    /// Number of sends that were announced.
     fn sends_so_far(&self) -> u32 {
         self.doorbell(SQ_DOORBELL)
     }
@@ -297,7 +297,7 @@ impl Bench {
         self.sends.staging::<false>().put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
     }
 
-    /// Posts a receive of these pieces, and gives its number.
+    /// Posts a receive of these pieces. Returns its number.
     pub(super) fn receive(&mut self, wr_id: u64, pieces: &[Sge]) -> std::result::Result<u16, Refused> {
         let at = self.doorbell(RQ_DOORBELL) as usize;
         self.receives.staging().put(wr_id, pieces.iter())?;

@@ -1,13 +1,14 @@
-//! What a queue pair tells its completion queues, and they it.
+//! State that a queue pair and its completion queues share.
 //!
-//! A completion names the queue pair and the request by 16 bits. Datagrams complete in any order, so the number is no place in the
-//! ring: it is that of an entry here, taken from those that are free. The bits above hold a generation, that of the life of the
-//! queue pair, so that a late completion of an earlier life, or of an earlier queue pair of the same number, is told apart.
+//! A completion names the queue pair and the request by 16 bits each. Datagrams complete in any order, so the number of a request is
+//! not its place in the ring: its lower bits are the index of an entry here, which is taken from the free ones. The bits above contain
+//! the generation of the queue pair's life, which begins when the queue pair is created and at each reset. So a late completion of an
+//! earlier life, or of an earlier queue pair with the same number, is recognized.
 //!
-//! One thread posts, another may poll. An entry is the poster's until it stores `what` (release) and the poller's from the doorbell on
-//! until that exchanges `what` for zero; then the poller puts its index into the ring of free ones, and that is told by `returned`
-//! (stored with release, loaded with acquire). At a reset the poster exchanges itself: of each entry one of both is who gets its index. So
-//! each index is in one place at a time, and no lock is needed.
+//! One thread posts, and another one may poll. An entry belongs to the poster until it stores `what` (release), and to the poller from
+//! the doorbell until the poller exchanges `what` for zero. The poller then puts the entry's index into the ring of free ones, and
+//! increments `returned` (stored with release, loaded with acquire). At a reset, the poster also exchanges `what`: only one of the two
+//! succeeds for each entry, and takes its index. So each index is in one place at a time, and no lock is needed.
 //!
 //! The numbers are chosen as libefa chooses them (`efa_wq_get_next_wrid_idx` and others, providers/efa/verbs.c, rdma-core 65).
 
@@ -21,12 +22,12 @@ use uverbs_abi::types::wc_opcode;
 
 use crate::kernel::error::{Error, Result};
 
-/// What of a number says which life of which queue pair it is of: the numbers of queue pairs, in their order, and how often each began.
+/// The generations of queue pairs: numbers of queue pairs in ascending order, and how many lives each had.
 #[derive(Debug, Default)]
 pub(crate) struct Generations(Mutex<Vec<(u16, u16)>>);
 
 impl Generations {
-    /// The next one of this queue pair.
+    /// The next generation of the queue pair with this number.
     fn next(&self, number: u16) -> u16 {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match known.binary_search_by_key(&number, |(of, _)| *of) {
@@ -42,7 +43,7 @@ impl Generations {
     }
 }
 
-/// What a request is, as its completion tells it: a [`wc_opcode`].
+/// The operation of a request, as its completion reports it: a [`wc_opcode`].
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -52,17 +53,17 @@ pub(super) enum Kind {
     Receive = wc_opcode::RECV as u8,
 }
 
-/// What was known of a request that is done.
+/// What was stored about a request that has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) wr_id: u64,
-    /// That of its [`Kind`].
+    /// The value of its [`Kind`].
     pub(super) opcode: u32,
-    /// Bytes of its data.
+    /// The length that the completion reports.
     pub(super) bytes: u32,
 }
 
-/// One queue pair, as its completion queues know it.
+/// The part of a queue pair that its completion queues use.
 #[derive(Debug)]
 pub(crate) struct Track {
     pub(super) number: u32,
@@ -72,10 +73,10 @@ pub(crate) struct Track {
 }
 
 impl Track {
-    /// Of the queue pair with this number, with room for so many requests.
+    /// For the queue pair with this number, with room for this many requests.
     ///
     /// # Errors
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) when there is no memory.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is no memory.
     pub(super) fn new(
         op: &'static str,
         number: u32,
@@ -86,7 +87,7 @@ impl Track {
         Ok(Self { number, sends, receives, generations: generations.clone() })
     }
 
-    /// Another life begins: its generation.
+    /// Begins another life. Returns its generation.
     pub(super) fn next_generation(&self) -> u16 {
         self.generations.next(self.number as u16)
     }
@@ -96,11 +97,11 @@ impl Track {
 #[derive(Debug)]
 pub(super) struct Lane {
     entries: Box<[Entry]>,
-    /// Indices of entries that are free, each in the place that it was put into; as many as a power of two.
+    /// Ring of the indices of free entries, in the order in which they were returned. Its size is a power of two.
     free: Box<[AtomicU32]>,
-    /// How many were put there: the poller's.
+    /// Number of indices that were put into the ring. Only the poller changes it.
     returned: AtomicU32,
-    /// How many bits of a number are an index, and these.
+    /// Number of bits of the index in a request's number, and their mask.
     bits: u32,
     index: u32,
 }
@@ -109,7 +110,7 @@ pub(super) struct Lane {
 struct Entry {
     wr_id: AtomicU64,
     bytes: AtomicU32,
-    /// Eight bits of the kind, then a one, then from bit 16 on the number; zero when nobody waits here.
+    /// Bits 0 to 7 are the kind, bit 8 is one, and bits 16 to 31 are the number; zero if the entry has no request.
     what: AtomicU32,
 }
 
@@ -126,11 +127,11 @@ impl Entry {
 const TAKEN: u32 = 1 << 8;
 const NUMBER: u32 = 16;
 
-/// Most requests of one direction: the counters of the device have 16 bits.
+/// Maximum number of requests of one direction: the device's counters have 16 bits.
 pub(super) const MOST: u32 = 1 << (u16::BITS - 1);
 
 impl Lane {
-    /// For so many requests, [`MOST`] at most.
+    /// For this many requests, at most [`MOST`].
     fn new(op: &'static str, requests: u32) -> Result<Self> {
         let places = requests.next_power_of_two();
         let (mut entries, mut free) =
@@ -146,7 +147,7 @@ impl Lane {
         })
     }
 
-    /// Most requests at a time.
+    /// Maximum number of outstanding requests.
     pub(super) fn requests(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -157,12 +158,13 @@ impl Lane {
         number & self.index as u16
     }
 
-    /// What the numbers of a generation have above the index: only as many bits as there is room for.
+    /// The bits of a generation above the index in a number: only as many as fit.
     fn marks(&self, generation: u16) -> u16 {
         (u32::from(generation) << self.bits) as u16
     }
 
-    /// The poller: the request of this number is done. None if there is none, or if that is of another life.
+    /// Called by the poller: ends the request with this number. Returns `None` if there is no such request, or if it is from another
+    /// life.
     #[inline(always)]
     pub(super) fn complete(&self, number: u16) -> Option<Done> {
         self.end(number, |entry, opcode| {
@@ -171,7 +173,7 @@ impl Lane {
         })
     }
 
-    /// The same of one of which no more is asked than which it was.
+    /// The same if only the `wr_id` of the request is needed.
     #[inline(always)]
     pub(super) fn complete_one(&self, number: u16) -> Option<u64> {
         self.end(number, |entry, _| entry.wr_id.load(Ordering::Relaxed))
@@ -202,17 +204,17 @@ impl Lane {
     }
 }
 
-/// The poster's side of a [`Lane`].
+/// The part of a [`Lane`] that only the poster uses.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// How many were taken out of the ring of free indices, and how many there were when it was looked at last.
+    /// Number of indices that were taken from the ring, and the value of [`Lane::returned`] when it was last read.
     taken: u32,
     seen: u32,
-    /// What is above the index in each number.
+    /// The bits above the index in each number.
     marks: u16,
-    /// Index of what was taken last.
+    /// The index that was taken last.
     last: u16,
-    /// Indices that this side has: of what was not posted, or was gone with a reset. There is room for all.
+    /// Free indices that are not in the ring: those of requests that were not posted, or that a reset ended. There is room for all.
     spare: Vec<u16>,
 }
 
@@ -222,7 +224,7 @@ impl Numbers {
         Ok(Self { taken: 0, seen: 0, marks: lane.marks(generation), last: 0, spare })
     }
 
-    /// How many indices are in the ring.
+    /// Number of indices in the ring.
     fn waiting(&self, lane: &Lane) -> u32 {
         lane.returned.load(Ordering::Acquire).wrapping_sub(self.taken)
     }
@@ -247,21 +249,21 @@ impl Numbers {
         self.last.into()
     }
 
-    /// Takes that one for a request with so many bytes, and gives the request's number; none if there is none.
+    /// Takes an index for a request with this many bytes. Returns the request's number, or `None` if no index is free.
     #[inline(always)]
     pub(super) fn take(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = if self.taken == self.seen { self.look(lane)? } else { self.take_seen(lane)? };
         self.give(lane, index, wr_id, kind, bytes)
     }
 
-    /// The same of one that was seen; none also where there may be others.
+    /// The same with an index that is known to be in the ring. If it returns `None`, there may be others.
     #[inline(always)]
     pub(super) fn take_quick(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = if self.taken == self.seen { None } else { self.take_seen(lane) };
         self.give(lane, index?, wr_id, kind, bytes)
     }
 
-    /// Gives a request this index.
+    /// Gives this index to a request, and returns the request's number.
     #[inline(always)]
     fn give(&mut self, lane: &Lane, index: u32, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let entry = lane.entries.get(index as usize)?;
@@ -278,7 +280,7 @@ impl Numbers {
         Some(index)
     }
 
-    /// An index where there is none left of those that were seen in the ring.
+    /// Takes an index when none is left of those that are known to be in the ring.
     #[cold]
     #[inline(never)]
     fn look(&mut self, lane: &Lane) -> Option<u32> {
@@ -289,7 +291,7 @@ impl Numbers {
         if self.taken == self.seen { None } else { self.take_seen(lane) }
     }
 
-    /// The bytes of what was taken last are so many.
+    /// Sets the number of bytes of the request that took an index last.
     #[inline(always)]
     pub(super) fn set_bytes(&self, lane: &Lane, bytes: u32) {
         if let Some(entry) = lane.entries.get(usize::from(self.last)) {
@@ -297,8 +299,7 @@ impl Numbers {
         }
     }
 
-    /// The request that has this index, which was taken and which the device does not know, is none. Those that are given back are so from the
-    /// newest on.
+    /// Frees the index of a request that was not announced to the device. Several are given back in reverse order.
     pub(super) fn give_back(&mut self, lane: &Lane, index: u16) {
         if let Some(entry) = lane.entries.get(usize::from(index)) {
             entry.what.store(0, Ordering::Release);
@@ -306,12 +307,12 @@ impl Numbers {
         }
     }
 
-    /// Whether there is no request that waits for its completion.
+    /// Whether no request is outstanding.
     pub(super) fn is_idle(&self, lane: &Lane) -> bool {
         self.spare.len() as u32 + self.waiting(lane) >= lane.requests()
     }
 
-    /// Another life begins: all that waits is gone without completion.
+    /// Begins another life: all outstanding requests end without a completion.
     pub(super) fn reset(&mut self, lane: &Lane, generation: u16) {
         for (index, entry) in lane.entries.iter().enumerate() {
             if entry.what.swap(0, Ordering::AcqRel) != 0 {
@@ -402,7 +403,7 @@ mod tests {
 
     #[test]
     fn any_number_is_answered() {
-        // Of those that are slow to try one by one, some of each kind.
+        // If trying all numbers is too slow, some of each kind.
         let all = || (0..=u16::MAX).step_by(if cfg!(miri) { 4099 } else { 1 });
         for requests in [0, 1, 3, 4, if cfg!(miri) { 64 } else { MOST }] {
             let (lane, mut numbers) = pair(requests);
@@ -422,7 +423,7 @@ mod tests {
         assert_eq!([generations.next(3), generations.next(3), generations.next(4)], [1, 2, 1]);
     }
 
-    /// A poster that resets while a poller completes: no number is lost, and none is there twice.
+    /// A poster that resets while a poller completes: no number is lost or duplicated.
     #[test]
     fn a_reset_beside_a_poller_keeps_every_number() {
         let (lane, mut numbers) = pair(8);

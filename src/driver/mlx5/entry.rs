@@ -177,17 +177,18 @@ impl Found<'_> {
     }
 }
 
-/// A completion as the device wrote it: each field is made out when it is asked for. What it does not have may be any number.
+/// A completion in the device's format. Each field is extracted when it is read. Fields that the completion does not have may have any
+/// value.
 #[cfg(feature = "raw")]
 #[derive(Clone, Copy, Debug)]
 pub struct Unread {
     cqe: Cqe64,
     is_frame: bool,
-    /// The number given with the request.
+    /// The number that was given with the request.
     pub wr_id: u64,
     /// One of [`wc_status`].
     pub status: u32,
-    /// Number of the own queue pair.
+    /// The number of this side's queue pair.
     pub qp_num: u32,
 }
 
@@ -208,7 +209,7 @@ impl Unread {
         Sent::of(self.cqe.sop_drop_qpn.get())
     }
 
-    /// What was completed: one of [`wc_opcode`].
+    /// The operation: one of [`wc_opcode`].
     pub fn opcode(&self) -> u32 {
         match self.kind() {
             CQE_REQ => self.sent().opcode.into(),
@@ -218,7 +219,7 @@ impl Unread {
         }
     }
 
-    /// The device's own error number, of one that failed.
+    /// The device's own error number; zero for a request that succeeded.
     pub fn vendor_error(&self) -> u32 {
         let error: ErrCqe = zerocopy::transmute!(self.cqe);
         if matches!(self.kind(), CQE_REQ_ERR | CQE_RESP_ERR) { error.vendor_err_synd.into() } else { 0 }
@@ -230,17 +231,17 @@ impl Unread {
         self.cqe.byte_cnt.get()
     }
 
-    /// What came with a message: immediate data as it was on the wire, or the key that was invalidated; of a frame, the flow tag.
+    /// Immediate data in network byte order, or the key that was invalidated. For a frame, the flow tag.
     pub fn immediate(&self) -> u32 {
         if self.is_frame { self.cqe.sop_drop_qpn.get() & 0xff_ffff } else { self.message().ex }
     }
 
-    /// Number of the sender's queue pair, of a datagram.
+    /// Number of the sender's queue pair, for a datagram.
     pub fn source_qp(&self) -> u32 {
         self.message().src_qp
     }
 
-    /// Local identifier of a datagram's sender, on InfiniBand.
+    /// Local identifier (LID) of a datagram's sender, on InfiniBand.
     pub fn source_lid(&self) -> u16 {
         self.message().slid
     }
@@ -250,7 +251,7 @@ impl Unread {
         self.message().sl
     }
 
-    /// The bits by which the way of a datagram ended in this port's range of local identifiers.
+    /// The lower bits of the local identifier (LID) to which a datagram was sent: a port may have several of them.
     pub fn path_bits(&self) -> u8 {
         self.message().dlid_path_bits
     }
@@ -263,7 +264,7 @@ impl Unread {
         }
     }
 
-    /// As [`WcFlags`].
+    /// Bits of [`WcFlags`].
     pub fn flags(&self) -> u32 {
         match self.kind() {
             CQE_RESP_SEND if self.is_frame => received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc).bits(),
@@ -271,12 +272,12 @@ impl Unread {
         }
     }
 
-    /// The VLAN tag that was taken off what was received.
+    /// The VLAN tag that was removed from the frame.
     pub fn vlan(&self) -> u16 {
         self.cqe.vlan_info.get()
     }
 
-    /// When it completed, in ticks of the device's clock.
+    /// The time of the completion, in ticks of the device's clock.
     pub fn timestamp(&self) -> u64 {
         self.cqe.timestamp.get()
     }
@@ -402,7 +403,7 @@ pub(super) fn frame(cqe: &Cqe64, wc: Wc) -> Extended {
     Extended { wc, vlan: cqe.vlan_info.get(), timestamp: cqe.timestamp.get() }
 }
 
-/// Its flags.
+/// The flags of a received frame.
 #[inline(always)]
 fn received(checks: u8, headers: u8) -> WcFlags {
     let mut flags = WcFlags::empty();

@@ -8,7 +8,7 @@ use crate::driver::request::RequestKind;
 /// The format of the requests of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Frames. The device looks at their headers. Large sends have up to `header` bytes of these, or none.
+    /// Frames. The device reads their headers. Large sends have up to `header` bytes of headers; zero if there are no large sends.
     Frames { header: u32 },
     /// Messages to a fixed queue pair: RC and UC.
     Messages,

@@ -1,4 +1,4 @@
-//! Queue pairs over an indirection table: the request is all that they need.
+//! Queue pairs over an indirection table, which need only a request.
 //!
 //! Source: `create_rss_raw_qp_tir`, qp.c, Linux 6.1.
 

@@ -10,7 +10,7 @@ use super::track::Track;
 pub(super) struct Known {
     /// Their number is a power of two, or zero.
     places: Vec<Option<Arc<Track>>>,
-    /// The place that [`Known::again`] looks at.
+    /// The place of the queue pair that was noted last.
     #[cfg(feature = "raw")]
     last: usize,
 }

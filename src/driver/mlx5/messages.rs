@@ -90,7 +90,7 @@ impl Sends {
             Opcode::Datagram { ah, qp_num, qkey, immediate } => {
                 &ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: *immediate }
             }
-            // To nowhere, for a queue pair that is in error.
+            // Without a destination, for a queue pair in the error state.
             Opcode::Send => &ToAddress { ah: &Address::default(), qp_num: 0, qkey: 0, immediate: None },
             _ => return Err(Refused::Lacks),
         };

@@ -115,15 +115,15 @@ pub(crate) struct Limits {
     pub(crate) formats: Formats,
 }
 
-/// What the kernel said of formats that this crate has no other use for.
+/// Formats that the kernel has returned with the context, and that this crate does not use itself.
 #[cfg(feature = "raw")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Formats {
     /// Version of completion entries.
     pub completion_version: u8,
-    /// Whether a request can be written to the page of registers whole (BlueFlame).
+    /// Whether a whole request can be written to the page of registers (BlueFlame).
     pub has_bursts: bool,
-    /// Registers that can be made one by one.
+    /// Number of registers that can be allocated one by one.
     pub dynamic_registers: u32,
 }
 

@@ -187,7 +187,7 @@ impl Receives {
         self.track.receives.free(self.next.head)
     }
 
-    /// Sets the counters as if so many requests had been posted and were done. For tests.
+    /// Sets the counters as if this many requests had been posted and were done. For tests.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, counter: u32) {
         (self.next, self.published) = (Next { head: counter, room: 0 }, counter);

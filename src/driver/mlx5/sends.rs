@@ -1,9 +1,8 @@
 //! The send ring of an mlx5 queue pair.
 //!
-//! A request is a control segment, what its form and its operation need, and data:
-//! pieces of memory, or the bytes themselves. It
-//! takes whole blocks of 64 bytes, and may go round the end of the ring between two segments. The device begins when
-//! the send counter in the doorbell record has grown and the first eight bytes of the last request were
+//! A request consists of a control segment, the segments that its form and its operation need, and the data: segments that describe
+//! memory, or the bytes themselves. It takes whole blocks of 64 bytes, and may wrap around the end of the ring between two segments.
+//! The device begins when the send counter in the doorbell record has advanced and the first eight bytes of the last request are
 //! written to the registers.
 //!
 //! Source: `struct mlx5_wqe_ctrl_seg` and others, qp.h; `mlx5_write64`, doorbell.h; Linux 6.1.
@@ -27,7 +26,7 @@ use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestK
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::mapping::Register;
 
-/// What a request can say that it has: in six bits.
+/// Maximum number of units of a request: the field for it has six bits.
 pub(super) const MOST_UNITS: u32 = 0x3f;
 
 /// Units of a block.
@@ -38,49 +37,49 @@ const UNITS: u32 = (SEND_WQE_BB / UNIT) as u32;
 pub(crate) struct Sends {
     pub(super) units: Units,
     counter: Word,
-    /// Most blocks of a request, one at least, and most units.
+    /// Maximum number of blocks of a request, at least one, and of units.
     most_blocks: u32,
     pub(super) most_units: u32,
     pub(super) form: Form,
     kind: RequestKind,
-    /// The queue pair's number, where a control segment has it.
+    /// The queue pair's number, at its position in a control segment.
     pub(super) number: u32,
-    /// Whether a change of a key is the request that is written, or the one before it, for which the next waits. As long as it is
-    /// not zero, no place is known to be free.
+    /// Whether the request that is being written changes a key, and whether the one before it did, so that the next one has to wait. If
+    /// this is not zero, no place is known to be free.
     pub(super) change: u8,
-    /// The same when the device was told last.
+    /// The value of `change` at the last publication.
     published_change: u8,
-    /// Counters of the next block, of the first one behind it that is not known to be free, and of the next that the device was not
-    /// told of.
+    /// Counters of the next block, of the first block after it that is not known to be free, and of the first block that is not
+    /// published.
     pub(super) head: u32,
     limit: u32,
     published: u32,
-    /// The first bytes of the last request, and where the device is told of it by them.
+    /// The first bytes of the last request, which are written to the doorbell.
     told: [u8; 8],
-    /// The last request, if the device was not told of it: what is before its data, and where it is.
+    /// The last request, if it is not published: the part before its data, and the counter of its first block.
     pub(super) begun: Option<Start>,
     pub(super) begun_at: u32,
-    /// Whether the device must find the head of a frame in the request.
+    /// Whether the device requires the head of a frame in the request.
     pub(super) wants_head: bool,
-    /// Whether the queue pair is in a state in which the device takes requests: it keeps what it is told of before, and
-    /// carries it out later. As long as it is not, no place is known to be free.
+    /// Whether the queue pair is in a state in which the device executes requests. In an earlier state, it would keep announced
+    /// requests and execute them later. If false, no place is known to be free.
     pub(super) is_ready: bool,
     doorbell: Register,
     track: Arc<Track>,
     queues: Arc<Queues>,
 }
 
-/// What is written of a request before its data.
+/// The part of a request before its data, which is written already.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) opcode: u8,
     pub(super) units: u8,
-    /// Bytes of the data that stand there.
+    /// Number of bytes at the beginning of the data that this part contains.
     pub(super) left_out: u8,
 }
 
 impl Sends {
-    /// With requests of up to so many blocks in `units`.
+    /// With requests of up to this many blocks in `units`.
     pub(super) fn new(
         units: Units,
         counter: Word,
@@ -120,13 +119,13 @@ impl Sends {
         self.track.sends.places() as usize
     }
 
-    /// Requests that can be posted now.
+    /// Number of requests that can be posted now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
         self.track.sends.free(self.head) / self.most_blocks
     }
 
-    /// As if so much had been posted, and was done.
+    /// Sets the counters as if this many blocks had been posted and were done. For tests.
     #[cfg(test)]
     pub(super) fn start_at(&mut self, counter: u32) {
         (self.head, self.limit, self.published) = (counter, counter, counter);
@@ -139,25 +138,24 @@ impl Sends {
         self.head & self.track.sends.places().wrapping_sub(1)
     }
 
-    /// Whether the first bytes of a frame are part of the request, so that whoever posts passes them apart from the data.
+    /// Whether the first bytes of a frame are part of the request. Callers then pass them separately from the data.
     pub(crate) fn wants_head(&self) -> bool {
         self.wants_head
     }
 
-    /// What its requests are. It is asked once for a batch.
+    /// The kind of its requests, which is read once for a batch.
     #[inline(always)]
     pub(crate) fn kind(&self) -> RequestKind {
         self.kind
     }
 
-    /// The way to what is filled next, which is of this kind.
+    /// Borrows the ring to write requests of this kind.
     #[inline(always)]
     pub(crate) fn writing<const LOOKS: bool, const KIND: u8>(&mut self) -> Writing<'_, LOOKS, KIND> {
         Writing(self)
     }
 
-    /// Fills the next place with a frame, or with a large send. A frame's head is left out of its data, where it stands
-    /// too.
+    /// Fills the next place with a request. If the head of a frame is separate, the data contains it too, and it is left out there.
     #[cfg(test)]
     pub(crate) fn put<'b, P, B>(&mut self, request: &Request<'_, P, B>) -> Result<(), Refused>
     where
@@ -242,7 +240,7 @@ impl Sends {
             || self.look_for_room().is_ok() && self.limit.wrapping_sub(self.head) as usize >= blocks
     }
 
-    /// Writes what follows the start of a request.
+    /// Writes the rest of a request: its data, and the control segment with `lead`.
     #[inline(always)]
     fn put_rest<'b, const LOOKS: bool, const KIND: u8, P, B>(
         &mut self,
@@ -259,7 +257,7 @@ impl Sends {
     {
         let begin = self.head;
         if let (Some(bytes @ [_, ..]), 0) = (data.only_bytes(), start.left_out) {
-            // The bytes last: then nothing need be kept over the call that copies them.
+            // The bytes are copied last, so that nothing has to be kept during the call that copies them.
             let units = self.inline_units(start.units.into(), bytes.len() as u64)?;
             let at = self.put_inline_head(begin, start.units.into(), bytes.len() as u32);
             self.end::<LOOKS, KIND>(wr_id, flags, start, with, units, lead);
@@ -271,7 +269,7 @@ impl Sends {
         Ok(())
     }
 
-    /// Fills the next place with a request without data, which [`Sends::set_data`] may give it.
+    /// Fills the next place with a request without data. [`Sends::set_data`] may set the data.
     #[inline(always)]
     pub(crate) fn begin<const KIND: u8>(
         &mut self,
@@ -285,8 +283,8 @@ impl Sends {
         Ok(())
     }
 
-    /// Gives the last request its data, in the place of what it had; [`Refused::NotBegun`] when there is none, or the device was told of
-    /// it. Refused for another reason, it has no data that makes sense: [`Sends::rewind`] must follow.
+    /// Sets the data of the last request, replacing what was set before. Returns [`Refused::NotBegun`] if there is no such request, or
+    /// if it is published. After any other error, its data is not valid: [`Sends::rewind`] must follow.
     #[inline(always)]
     pub(crate) fn set_data<'b, const KIND: u8, P, B>(
         &mut self,
@@ -313,7 +311,7 @@ impl Sends {
         Ok(())
     }
 
-    /// The last request, at `begin`, has so many units.
+    /// Sets the number of units of the last request, which is at `begin`.
     #[inline(always)]
     fn set_units(&mut self, begin: u32, units: u32) {
         let second = U32::from(self.number | units);
@@ -324,7 +322,8 @@ impl Sends {
         self.track.sends.move_end(begin, self.head);
     }
 
-    /// Writes what is before the data, if there is room for the largest request; the second answer is what goes with a message.
+    /// Writes the segments before the data, if there is room for the largest request. The second value is the immediate data or key
+    /// that goes with a message, in network byte order.
     #[inline(always)]
     fn start<const LOOKS: bool, const KIND: u8>(
         &mut self,
@@ -346,7 +345,7 @@ impl Sends {
         }
     }
 
-    /// There is room for the largest request.
+    /// Checks that there is room for the largest request.
     #[inline(always)]
     fn want_room<const LOOKS: bool>(&mut self) -> Result<(), Refused> {
         if self.limit.wrapping_sub(self.head) < self.most_blocks {
@@ -361,12 +360,12 @@ impl Sends {
     #[cold]
     fn look_for_room(&mut self) -> Result<(), Refused> {
         let free = self.track.sends.free(self.head);
-        // Behind a change everybody has to look.
+        // After a change of a key, no place is known to be free.
         self.limit = if self.change == 0 { self.head.wrapping_add(free) } else { self.head };
         if free < self.most_blocks { Err(Refused::Full) } else { Ok(()) }
     }
 
-    /// Writes the control segment of the next request, which has `units` units, by `lead`, and continues after the request.
+    /// Writes the control segment of the next request, which has `units` units, with `lead`. Continues after the request.
     #[inline(always)]
     fn end<const LOOKS: bool, const KIND: u8>(
         &mut self,
@@ -381,7 +380,7 @@ impl Sends {
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
         let control = WqeCtrlSeg {
-            // Frames wait for nothing.
+            // Frames do not wait for earlier requests.
             fm_ce_se: if KIND == FRAMES {
                 mode(flags - SendFlags::FENCE)
             } else {
@@ -391,11 +390,11 @@ impl Sends {
             ..WqeCtrlSeg::new_zeroed()
         };
         let [_, rest]: [u64; 2] = zerocopy::transmute!(control);
-        // `opmod_idx_opcode` and `qpn_ds`, which the doorbell has too.
+        // `opmod_idx_opcode` and `qpn_ds`, which are also written to the doorbell.
         self.told = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
         lead.put(&mut self.units, begin, [u64::from_ne_bytes(self.told), rest]);
         (self.begun, self.begun_at) = (Some(start), begin);
-        // It has two units at least.
+        // A request has at least two units.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
         self.head = head;
         if LOOKS && KIND != FRAMES && self.change != 0 {
@@ -404,26 +403,26 @@ impl Sends {
         self.track.sends.post(begin, head, wr_id);
     }
 
-    /// The next request is this one of those that the device has one opcode for.
+    /// Notes the operation of the next request, if the device has one opcode for several operations.
     pub(super) fn note(&self, opcode: u32) {
         self.track.sends.note(self.head, opcode);
     }
 
-    /// Whether the device takes requests now.
+    /// Sets whether the device executes requests now.
     pub(crate) fn set_ready(&mut self, is_ready: bool) {
         self.is_ready = is_ready;
-        // Whoever does not look finds no room, and whoever does asks whether it is ready.
+        // Callers that do not look then find no room, and the others check whether the queue pair is ready.
         self.limit = self.head;
     }
 
-    /// Goes back to what the device was told: requests filled since are forgotten.
+    /// Discards the requests that were filled and not published.
     pub(crate) fn rewind(&mut self) {
-        // Whether places are free is looked at again.
+        // The number of free places is determined again.
         (self.head, self.limit, self.begun) = (self.published, self.published, None);
         self.change = self.published_change;
     }
 
-    /// Tells the device of every request filled so far, with one doorbell.
+    /// Announces every request that was filled, with one doorbell.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.head != self.published {
@@ -433,7 +432,7 @@ impl Sends {
         }
     }
 
-    /// The queue pair was reset: everything posted is forgotten, and so are its completions.
+    /// The queue pair was reset: everything posted is discarded, and so are its completions.
     pub(crate) fn reset(&mut self) {
         let begin = self.queues.reset_sends();
         (self.head, self.limit, self.published, self.begun) = (begin, begin, begin, None);
@@ -448,12 +447,12 @@ impl Drop for Sends {
     }
 }
 
-/// What is written together with the control segment, at the beginning of a request.
+/// The beginning of a request, which is written together with the control segment.
 trait Lead {
     fn put(self, units: &mut Units, begin: u32, control: [u64; 2]);
 }
 
-/// Only the control segment.
+/// The control segment only.
 struct Alone;
 
 impl Lead for Alone {
@@ -463,7 +462,7 @@ impl Lead for Alone {
     }
 }
 
-/// Also the address of a datagram.
+/// The control segment and the address of a datagram.
 impl Lead for &ToAddress<'_> {
     #[inline(always)]
     fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {

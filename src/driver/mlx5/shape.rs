@@ -64,7 +64,7 @@ pub(super) struct Ends<'a> {
     pub(super) shared: Option<&'a Arc<Places>>,
 }
 
-/// The completion queues, which know the queue pair as long as this lives.
+/// The completion queues of a queue pair, which is in their lists as long as this exists.
 #[derive(Debug)]
 pub(super) struct Queues {
     track: Arc<Track>,
@@ -86,8 +86,8 @@ impl Drop for Queues {
     }
 }
 
-/// For a queue pair that receives from a shared queue. Its completion queues know it as long as the kernel's object exists, because its
-/// completions give entries back to the shared queue.
+/// Keeps a queue pair that receives from a shared queue in the lists of its completion queues as long as the kernel's object exists,
+/// because its completions give entries back to the shared queue.
 #[derive(Debug)]
 pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] Arc<Queues>);
 

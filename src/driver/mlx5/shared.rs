@@ -7,7 +7,7 @@
 //! One thread posts while others may poll: completions of the queue arrive in the completion queue of each queue pair that receives from
 //! it. A poller marks an entry as done. The poster looks for such entries when it reaches the end of the list, and appends them.
 //!
-//! A queue of extended reliable connections has its own completion queue, which knows it by an index, as it knows a queue pair.
+//! A queue of extended reliable connections has its own completion queue, in which an index identifies it like a queue pair.
 //!
 //! Source: `mlx5_ib_create_srq`, srq.c; `struct mlx5_wqe_srq_next_seg`, qp.h; Linux 6.1.
 

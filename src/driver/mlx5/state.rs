@@ -81,7 +81,7 @@ impl State {
         queue: Option<&Arc<CompletionSide>>,
         kernel: &dyn Kernel,
     ) -> Result<SrqPlan> {
-        // The completion queue has a lock too.
+        // Before the lock of the completion queue is taken.
         kernel.take(op)?;
         SrqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
@@ -94,7 +94,7 @@ impl State {
         queue: &Arc<CompletionSide>,
         kernel: &dyn Kernel,
     ) -> Result<WqPlan> {
-        // The completion queue has a lock too.
+        // Before the lock of the completion queue is taken.
         kernel.take(op)?;
         WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
     }
@@ -156,8 +156,8 @@ fn most_cqe(kernel: &dyn Kernel) -> Result<u32> {
     Ok(response.base.max_cqe)
 }
 
-/// `UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`, main.c, Linux 6.1. Not cached, not write-combining: doorbells are
-/// single stores.
+/// Allocates and maps a page of registers (`UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`, main.c, Linux 6.1). It is neither cached nor
+/// write-combining, because doorbells are single stores.
 fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
     let (mut offset, mut length, mut id) = (0_u64, 0_u32, 0_u32);
     let mut command = Command::new("uar.alloc", uar::OBJECT, uar::method::ALLOC);

@@ -143,7 +143,7 @@ impl Bench {
         self.sends.put(&frame(wr_id, None, pieces(list))).is_ok()
     }
 
-    /// The device completes something.
+    /// Completes a request or a message, as the device does.
     fn complete(&mut self, opcode: u8, counter: u16, change: impl FnOnce(&mut Cqe64)) {
         let mut cqe =
             Cqe64 { srqn_uidx: self.request.uidx.into(), wqe_counter: counter.into(), ..Cqe64::new_zeroed() };
@@ -262,7 +262,7 @@ fn a_large_send_has_its_whole_header_in_the_request() {
     let wqe = bench.ring(2, 64);
     assert_eq!((wqe[7], &wqe[22..30], &wqe[30..44]), (4, &[0, 1, 0, 0, 0, 0, 0, 14][..], &header[..14]));
     assert_eq!(wqe[48..56], *b"\x00\x00\x00\x99\x00\x00\x00\x01");
-    // Its completion names it.
+    // Its completion reports a large send.
     bench.sends.publish();
     bench.complete(CQE_REQ, 0, |cqe| {
         cqe.sop_drop_qpn = 0x0e00_1234.into();

@@ -1,15 +1,15 @@
 //! Data that a queue pair shares with its completion queues.
 //!
 //! A completion names the queue pair by an index and the request by its place in the ring. This module stores the number that the user
-//! gave with the request, and how far the device has come, so that the queue pair knows which places are free.
+//! gave with the request, and how far the device has come, from which the queue pair determines which places are free.
 //!
 //! One thread posts while another may poll. The poster writes a place's entries before it rings the doorbell, and the poller reads them
 //! after the device has completed the request: each place belongs to one side at a time. Entries are therefore relaxed atomics. `done`
 //! goes the other way: the poller stores it with release, and the poster loads it with acquire and then uses the places again.
 //!
 //! When a queue pair is reset, completions from before the reset may still be in the queue: those before position `since` are not
-//! reported. The device's counters start at zero again. The counters here, of which the device knows 16 bits, continue after the old
-//! ones.
+//! reported. The device's counters start at zero again. The counters here, of which the device has the lower 16 bits, continue after
+//! the old ones.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ pub(crate) struct Track {
 /// Where receives come from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// A separate ring with so many places.
+    /// A separate ring with this many places.
     Own(u32),
     Shared(Arc<Places>),
 }
 
 impl Track {
-    /// For a queue pair with so many places in its rings.
+    /// For a queue pair with this many places in its rings.
     ///
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is not enough memory.
@@ -201,13 +201,13 @@ impl Lane {
         self.entries.len() as u32
     }
 
-    /// All of them.
+    /// All places.
     #[inline(always)]
     pub(super) fn all(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Which place this counter names.
+    /// The index of the place for this counter.
     #[inline(always)]
     fn place(&self, counter: u32) -> usize {
         (counter & self.places().wrapping_sub(1)) as usize

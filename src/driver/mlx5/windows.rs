@@ -48,7 +48,7 @@ impl Sends {
     /// The mode of a message whose flags result in `mode`: after a change of a key it may have to wait.
     #[inline(always)]
     pub(super) fn fenced<const LOOKS: bool>(&mut self, mode: u8) -> u8 {
-        // A caller that does not look found no room after a change.
+        // Without looking, there was no room after a change.
         if !LOOKS || self.change == 0 {
             return mode;
         }

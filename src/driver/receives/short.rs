@@ -1,4 +1,4 @@
-//! Short paths for receives of one piece each, of which a caller posts all or none. A queue with such a path posts them by it, or does
+//! Short paths for receives of one piece each, all or none of which are posted. A queue with such a path posts them by it, or does
 //! nothing.
 
 use super::Receives;

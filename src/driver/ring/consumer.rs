@@ -132,7 +132,7 @@ impl<W> Consumer<W> {
         let (mut at, count) = (self.ring.place(index), available.min(places.len()));
         let _done = Done { consumer: self, index: index.wrapping_add(count as u32) };
         for place in &mut places[..count] {
-            // SAFETY: as in `Ring::slot`, from which all of these numbers are.
+            // SAFETY: as in `Ring::slot`. The address, the size and the mask are those of the ring.
             each(place, Filled { at: unsafe { slots.add(at) }, of: PhantomData });
             at = (at + size) & bits;
         }

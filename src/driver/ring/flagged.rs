@@ -178,9 +178,9 @@ impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
     /// The slot for the request with this number, to be filled, if it belongs to this side: its flag is not set.
     #[inline(always)]
     pub(crate) fn free(&mut self, number: u32) -> Option<Free<'_, W, SIZE>> {
-        // SAFETY: what the borrowed slots have.
+        // SAFETY: the place and the mask are those of the borrowed slots.
         let at = unsafe { place::<SIZE>(self.slots, self.mask, number) };
-        // SAFETY: one of them.
+        // SAFETY: a slot of the borrowed slots.
         let is_free = unsafe { word(at) }.load(Ordering::Acquire) & IS_SET == 0;
         is_free.then_some(Free { at, of: PhantomData })
     }
@@ -190,7 +190,7 @@ impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
     /// Clears the flag of a slot. The caller knows that the other side does not read it at that moment. Returns the previous value of the
     /// word.
     pub(crate) fn take_back(&mut self, number: u32) -> u32 {
-        // SAFETY: what the borrowed slots have, and one of them.
+        // SAFETY: the place and the mask are those of the borrowed slots, and so is the slot.
         unsafe { word(place::<SIZE>(self.slots, self.mask, number)) }.swap(0, Ordering::AcqRel)
     }
 }
@@ -230,9 +230,9 @@ impl<W, const SIZE: usize> Reading<'_, W, SIZE> {
     /// The slot with this number, if it belongs to this side: its flag is set.
     #[inline(always)]
     pub(crate) fn taken(&mut self, number: u32) -> Option<Taken<'_, W>> {
-        // SAFETY: what the borrowed slots have.
+        // SAFETY: the place and the mask are those of the borrowed slots.
         let at = unsafe { place::<SIZE>(self.slots, self.mask, number) };
-        // SAFETY: one of them.
+        // SAFETY: a slot of the borrowed slots.
         let value = unsafe { word(at) }.load(Ordering::Acquire);
         (value & IS_SET != 0).then_some(Taken { at, word: value, of: PhantomData })
     }

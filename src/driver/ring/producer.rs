@@ -279,7 +279,7 @@ pub(crate) struct Batch<'a, W> {
 impl<W> Batch<'_, W> {
     #[inline(always)]
     fn slot(&mut self, index: u32) -> Slot<'_, W> {
-        // SAFETY: as in `Producer::place`, from which all of these numbers are.
+        // SAFETY: as in `Producer::place`. The address, the size and the mask are those of its ring.
         let at = unsafe { self.slots.add(index as usize * self.size) };
         Slot { at, room: self.room, of: PhantomData }
     }

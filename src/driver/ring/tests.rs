@@ -236,7 +236,7 @@ fn a_slot_is_taken_unseen_only_where_one_is_known_to_be_free() {
     producer.publish();
     assert_eq!(take(&mut consumer), [0, 1, 2]);
     assert!(producer.one::<false>().next().is_none() && producer.one::<true>().next().is_some());
-    // That one has looked, also for the others.
+    // `one::<true>` has read the consumer's position, which also counts for `one::<false>`.
     assert!(producer.one::<false>().next().is_some());
 }
 

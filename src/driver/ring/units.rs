@@ -1,5 +1,5 @@
-//! Memory of a queue that a device reads and writes itself, as a ring, and words beside it in which each side tells the other its
-//! position.
+//! Memory of a queue that a device reads and writes itself, as a ring, and words outside of the ring in which each side stores its
+//! position for the other.
 //!
 //! # Safety
 //! - The place of the memory was checked once, when [`Units`] or a [`Word`] was created: it is inside the mapping, which lives as long as

@@ -375,7 +375,7 @@ fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl Iterator<Item: Borrow<Sge>>
     Some((length, count as u32))
 }
 
-/// The whole of a request's data, of which nothing has been transferred yet.
+/// The state of a request's data before any of it is transferred.
 #[inline(always)]
 fn whole(length: u32, num_sge: u32) -> DmaInfo {
     DmaInfo { length, resid: length, num_sge, ..DmaInfo::new_zeroed() }

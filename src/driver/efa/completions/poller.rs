@@ -1,4 +1,4 @@
-//! Takes what the device has written out of the rings, and finds whose it is.
+//! Takes entries from the rings, and finds their queue pairs.
 
 use super::sink::Sink;
 use super::*;
@@ -6,36 +6,36 @@ use super::*;
 use crate::driver::efa::entry::{Plain, Told};
 use crate::driver::ring::units::Reading;
 
-/// How a look at the rings ended.
+/// Why a search of the rings has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// As many were taken as were wanted.
+    /// As many completions were taken as there is room for.
     Full,
-    /// There are no more.
+    /// There are no more completions.
     Empty,
-    /// What there is may not be taken.
+    /// The next completion may not be taken.
     Refused,
-    /// One was taken of which nobody waits for it.
+    /// An entry was taken for which there is no request.
     Nobodys,
 }
 
-/// One ring.
+/// A ring of a completion queue.
 #[derive(Debug)]
 pub(super) struct Ring {
     units: SmallUnits,
     round: Round,
 }
 
-/// How far a ring was read.
+/// The position in a ring.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     /// Index of the next entry.
     next: u32,
-    /// What the first word of an entry has of [`PHASE`] in this round.
+    /// The value of [`PHASE`] in the first word of an entry that was written in this round.
     phase: u32,
 }
 
-/// The bit of an entry's first word that tells the round.
+/// The phase bit of an entry's first word.
 const PHASE: u32 = First::word(0, CDESC_PHASE);
 
 impl Ring {
@@ -58,7 +58,7 @@ impl Round {
         ((word ^ self.phase) & PHASE == 0).then_some(First(word))
     }
 
-    /// Goes on behind the entry at `next`, where `last` is the last of a round.
+    /// Continues after the entry at `next`. `last` is the index of the last entry of the ring.
     #[inline(always)]
     fn pass(&mut self, next: u32, last: u32) {
         self.next = next.wrapping_add(1) & last;
@@ -69,13 +69,13 @@ impl Round {
 }
 
 impl Completions {
-    /// Takes completions as long as there is room for them; before each of them `may_take` is asked. Of those that are nobody's nothing is
-    /// said.
+    /// Takes completions as long as `sink` has room for them. `may_take` is called before each of them. Entries without a request are
+    /// skipped.
     #[inline(always)]
     pub(super) fn take(&mut self, may_take: impl Fn() -> bool, sink: &mut impl Sink) -> End {
         let Self { rings, last, next, taken, poller, .. } = self;
         let (count, last) = (rings.len(), *last);
-        // Rings are looked at in turn, each once behind the last completion.
+        // The rings are read in turn, and each is read once more after the last completion.
         let mut left = count;
         while let Some(Ring { units, round }) = rings.get_mut(*next) {
             let reading = units.reading();
@@ -83,7 +83,7 @@ impl Completions {
                 if !sink.has_room() {
                     return End::Full;
                 }
-                // Kept, since what is read of it behind the look at the entry is read again.
+                // A copy: fields that are used after the entry was read would otherwise be loaded from memory again.
                 let now = *round;
                 let Some(first) = now.filled(reading) else { break };
                 if !may_take() {
@@ -118,7 +118,7 @@ pub(super) fn after(turn: usize, count: usize) -> usize {
     if turn + 1 < count { turn + 1 } else { 0 }
 }
 
-/// The same, where that is rare.
+/// The same, for a case that is rare.
 // A separate function, so that the compiler makes a branch, which costs less than calculating both results.
 #[cold]
 #[inline(never)]
@@ -127,12 +127,12 @@ fn behind(turn: usize, count: usize) -> usize {
 }
 
 impl Completions {
-    /// As [`Completions::take`], of one. It ends at one that is nobody's.
+    /// As [`Completions::take`], for one completion. An entry without a request also ends it.
     #[inline(always)]
     pub(super) fn take_one(&mut self, may_take: impl Fn() -> bool, sink: &mut impl Sink) -> End {
         let Self { rings, last, next, taken, poller, .. } = self;
         let (mut turn, mut left, count) = (*next, rings.len(), rings.len());
-        // Each ring is looked at once.
+        // Each ring is read once.
         let (round, now, reading, first) = loop {
             let Some(Ring { units, round }) = rings.get_mut(turn) else { return End::Empty };
             let (now, reading) = (*round, units.reading());
@@ -158,9 +158,10 @@ impl Completions {
 }
 
 impl Completions {
-    /// As [`Completions::take_one`], for the usual case: a plain completion of the same queue pair as the previous one, in the ring that is
-    /// read next. Other completions are not taken.
-    // It calls no function, has no loop, and finishes with the ring before it finds the request. So little has to be saved on the stack.
+    /// As [`Completions::take_one`], for the usual case: a plain completion of the same queue pair as the previous one, in the ring
+    /// that is read next. Other completions are not taken, but an entry without a request is skipped, with an error.
+    // It calls no function, has no loop, and finishes with the ring before it finds the request, so that few registers are saved on the
+    // stack.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn take_same(&mut self, may_take: impl Fn() -> bool, place: &mut Told) -> Result<u64, End> {
@@ -190,7 +191,7 @@ impl Completions {
         }
     }
 
-    /// Continues with the next other ring that has an entry. Returns false if there is none.
+    /// Continues with the next of the other rings that has an entry. Returns false if there is none.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn turn_to_filled(&mut self) -> bool {
@@ -204,13 +205,14 @@ impl Completions {
     }
 }
 
-/// The queue pairs that complete in a queue, as who polls it knows them.
+/// The queue pairs that complete in a queue: the poller's copy of the list.
 #[derive(Debug)]
 pub(super) struct Poller {
-    /// A copy of what `shared` has, but for the one that is in `current`.
+    /// The list in `shared`, except for the queue pair in `current`.
     known: Vec<Known>,
     changes: u32,
-    /// The queue pair whose completion was taken last, and the place that it came from; or a number that nobody has here.
+    /// The queue pair of the last completion, and its place in `known`. If no queue pair with that number completes here, there is only
+    /// the number.
     current: Known,
     place: Option<usize>,
     shared: Arc<CompletionSide>,
@@ -225,10 +227,10 @@ impl Poller {
         &self.shared
     }
 
-    /// The queue pair of the entry, if it is still there and completes here what the entry is of.
+    /// The queue pair of an entry, if it still exists and completes requests of this kind here.
     #[inline(always)]
     fn find(&mut self, first: First, number: u16) -> Option<&Track> {
-        // Each is behind all that was changed before its request was posted.
+        // Loaded for each entry: all changes that were made before its request was posted must be seen.
         let changes = self.shared.changes.load(Ordering::Acquire);
         let number = u16::from_le(number);
         if changes != self.changes {
@@ -252,12 +254,12 @@ impl Poller {
     #[inline(never)]
     fn learn(&mut self, changes: u32, number: u16) {
         self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-        // The copy has the current one too, if it is still there.
+        // The copy also contains the current queue pair, if that still exists.
         (self.changes, self.place, self.current) = (changes, None, Known::default());
         self.search(number);
     }
 
-    /// Exchanges the current one, so that no count of it changes.
+    /// Makes the queue pair with this number the current one. They are swapped, so that no reference count changes.
     #[cold]
     #[inline(never)]
     fn search(&mut self, number: u16) {
@@ -269,7 +271,7 @@ impl Poller {
                 std::mem::swap(&mut self.current, &mut self.known[at]);
                 self.place = Some(at);
             }
-            // Nothing of it completes here.
+            // No queue pair with this number completes here.
             Err(_) => self.current = Known { number, ..Known::default() },
         }
     }

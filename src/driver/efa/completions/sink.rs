@@ -1,4 +1,4 @@
-//! Where completions go.
+//! Destinations of completions.
 
 use crate::driver::completion::Place;
 #[cfg(feature = "raw")]
@@ -7,16 +7,16 @@ use crate::driver::efa::entry::{self, Entry, First};
 use crate::driver::efa::track::Track;
 use crate::driver::ring::units::Item;
 
-/// What completions that are taken become.
+/// A destination of completions.
 pub(super) trait Sink {
-    /// Whether one more is wanted.
+    /// Whether there is room for another completion.
     fn has_room(&self) -> bool;
 
-    /// Takes over an entry of this queue pair; false if that waits for no such completion.
+    /// Stores the completion of an entry of this queue pair. Returns false if the queue pair has no such request.
     fn put(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> bool;
 }
 
-/// Where completions go that are taken all at once.
+/// The places for the completions of a poll, of which the first is filled next.
 pub(super) struct Places<'a, T>(pub(super) &'a mut [T]);
 
 impl<T: Place> Sink for Places<'_, T> {
@@ -36,7 +36,7 @@ impl<T: Place> Sink for Places<'_, T> {
     }
 }
 
-/// Where one goes.
+/// The place for one completion.
 pub(super) struct Single<'a, T>(pub(super) &'a mut T);
 
 impl<T: Place> Sink for Single<'_, T> {
@@ -50,7 +50,7 @@ impl<T: Place> Sink for Single<'_, T> {
     }
 }
 
-/// The same with who has sent.
+/// The place for one completion in the device's format, which names the sender.
 #[cfg(feature = "raw")]
 pub(super) struct Telling<'a>(pub(super) &'a mut Told);
 

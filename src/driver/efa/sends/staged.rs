@@ -1,9 +1,9 @@
-//! Requests that stand in the copy of the ring until they are published, whole or part for part.
+//! Requests that are in the copy of the ring until they are published. They are written whole, or part by part.
 
 use super::*;
 
 impl Sends {
-    /// Writes all of a request but its data.
+    /// Writes a request without its data.
     #[inline(always)]
     fn start<const QUICK: bool>(
         &mut self,
@@ -37,7 +37,8 @@ impl Sends {
         Ok(())
     }
 
-    /// Gives the last request its data, if that is one piece, or bytes of a message; false, and nothing done, if not, or if it cannot have it.
+    /// Sets the data of the last request, if it is one piece, or inline bytes of a message. Returns false, with nothing done, if it is
+    /// neither, or if the request cannot have it.
     #[inline(always)]
     fn set_quick<'b, P, B>(&mut self, data: &Data<P, B>) -> bool
     where
@@ -79,7 +80,7 @@ impl Sends {
         })
     }
 
-    /// The same of no piece, of several, and of bytes.
+    /// The same for all data, such as no piece, several pieces, and inline bytes in parts.
     #[inline(never)]
     fn set_other<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
     where
@@ -126,13 +127,13 @@ impl Sends {
     }
 }
 
-/// The copy of the ring while it is written; the `QUICK` way does part for part what it can do by the shortest way, refuses all else as if there were
-/// no room for it, and then has done nothing: there is the other way for that.
+/// The copy of the ring, borrowed to be filled. With `QUICK`, there is only the shortest path for requests in parts: all else is
+/// refused with nothing done, and the caller then takes the other path.
 #[derive(Debug)]
 pub(crate) struct Staging<'a, const QUICK: bool>(&'a mut Sends);
 
 impl Sends {
-    /// The way to what is filled next.
+    /// Borrows the queue to fill the copy of the ring.
     #[inline(always)]
     pub(crate) fn staging<const QUICK: bool>(&mut self) -> Staging<'_, QUICK> {
         Staging(self)

@@ -1,10 +1,10 @@
-//! Requests that are written into the device's ring as they come.
+//! Requests that are written directly to the device's ring.
 
 use super::*;
 use crate::driver::request::Told;
 
-/// A send queue whose requests go to the device's ring as they are put: no request that was put is taken back. The device may be told of
-/// them before [`Sends::publish`], as of more than it takes at once.
+/// A send queue whose requests are written to the device's ring as they are put, and cannot be discarded. If there are more of them
+/// than the device takes at once, the doorbell is rung before [`Sends::publish`].
 #[derive(Debug)]
 pub(crate) struct Straight<'a>(&'a mut Sends);
 
@@ -44,7 +44,7 @@ impl Sends {
         rest: impl FnOnce() -> (To, Said, [u64; 4], S),
     ) -> Result<(), Refused> {
         let round = self.round();
-        // The device's ring goes round by itself.
+        // The device's ring masks the index itself.
         let at = if STAGED { self.at(self.head) } else { self.head.wrapping_mul(self.units) as usize };
         let Self { track, numbers, device: Some(device), requests, units, head, .. } = self else {
             return Err(Refused::Full);
@@ -64,7 +64,7 @@ impl Sends {
             {
                 *place = second().map(u64::to_le);
             }
-            // It has all its parts.
+            // All its parts are written.
             self.last = NOWHERE;
             return Ok(());
         }
@@ -91,7 +91,7 @@ impl Sends {
     }
 }
 
-/// A whole request, but for what it does.
+/// A whole request, without its opcode.
 struct Whole<'a, const STAGED: bool, T, P, B> {
     sends: &'a mut Sends,
     wr_id: u64,
@@ -137,10 +137,10 @@ where
     }
 }
 
-/// Data as the words of a request have it, the first of them as one of a narrow slot.
+/// The data of a request in the device's format. `first` is for a narrow slot, or the first unit of a wide one.
 pub(super) struct Words {
     pub(super) first: [u64; 4],
-    /// What stands in the second unit of a wide slot.
+    /// The second unit of a wide slot.
     pub(super) second: Unit,
     pub(super) said: Said,
 }
@@ -166,13 +166,13 @@ impl Words {
         Ok(Self { first: [a, b, c, d], second: [0; 8], said })
     }
 
-    /// Of bytes that stand behind remote memory, or not.
+    /// Inline bytes, which follow the head, or the remote memory if the request `is_remote`.
     #[inline(always)]
     pub(super) fn of_bytes<'b, B>(parts: &B, most: usize, is_remote: bool) -> Result<Self, Refused>
     where
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        // As many as a wide slot has behind the head.
+        // As many as a wide slot has after the head.
         let mut words = [0_u64; 12];
         let room = words.as_mut_bytes().get_mut(..most).unwrap_or_default();
         let said = Said::of_bytes(copy(parts.clone(), room)?);

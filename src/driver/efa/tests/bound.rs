@@ -1,4 +1,4 @@
-//! What only bindings take: who has sent, hints, and where the rings are.
+//! What only bindings use: the sender of a message, hints, and the places of the rings.
 
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 
@@ -30,7 +30,7 @@ fn what_may_not_be_taken_is_left_with_the_doorbell() {
     numbers.iter().for_each(|number| bench.complete(0, *number, 0));
     let mut told = Told::default();
     assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
-    // As a child of `fork` finds it, between two calls of a poll.
+    // In a child of `fork`, between two calls of a poll.
     assert_eq!(bench.queue.next_told(|| false, &mut told), Err(false));
     let mut batch = Completion::batch::<1>();
     assert_eq!(bench.queue.poll(&mut batch, || false), 0);

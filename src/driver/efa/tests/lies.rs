@@ -1,4 +1,4 @@
-//! A device or a kernel that says what is not so: nothing is handed out twice, and nothing stops.
+//! Wrong responses of a device or a kernel: no completion is reported twice, and nothing stops.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn a_number_that_nobody_has_is_nobodys_and_the_queue_goes_on() {
     }
 }
 
-/// A send that is said to be a receive, and one of a queue pair that does not complete here.
+/// The entry of a send that names the receive queue, and one of a queue pair that does not complete here.
 #[test]
 fn a_completion_of_the_other_direction_or_queue_pair_is_nobodys() {
     let mut bench = Bench::ready();
@@ -68,7 +68,7 @@ fn any_entry_is_read() {
     }
 }
 
-/// Answers of the kernel that fit no ring.
+/// Responses of the kernel with sizes that no ring can have.
 #[test]
 fn a_queue_of_no_possible_size_is_an_error() {
     let state = state(|_, _| {});
@@ -93,7 +93,7 @@ fn a_queue_of_no_possible_size_is_an_error() {
         assert!(open(entries, &|_| {}).is_err(), "{entries}");
     }
     assert!(open(4, &|response| response.q_mmap_size = u64::MAX).is_err());
-    // Of a page of 16 KiB it may be anywhere.
+    // A doorbell may be anywhere in the page that the system uses, even if that has 16 KiB.
     let size = page_size() as u32;
     assert!(open(4, &|response| response.db_off = size - 4).is_ok());
     assert!(open(4, &|response| response.db_off = size).is_err());
@@ -133,7 +133,7 @@ fn rings_of_a_queue_pair_that_do_not_fit_are_an_error() {
     assert!(open(&|response| response.rq_db_offset = u32::MAX).is_err());
 }
 
-/// A context that says nothing of queues.
+/// A context whose limits are zero.
 #[test]
 fn a_device_without_limits_has_no_queues() {
     let state = State::default();

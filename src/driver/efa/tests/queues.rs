@@ -1,4 +1,4 @@
-//! Requests as the device finds them, and completions as the program does.
+//! Requests as the device reads them, and completions as the program does.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode};
 
 use super::*;
 
-/// Words as libefa 65 wrote them (seen in a ring), the addresses aside: `0x4, 0x90, 0x1c` are the bytes 04, 90, 1c.
+/// Words that libefa 65 wrote to a ring, except for the addresses: `0x4, 0x90, 0x1c` are the bytes 04, 90, 1c.
 fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
@@ -20,7 +20,7 @@ fn a_message_with_immediate_data_is_as_libefa_writes_it() {
     bench.sends.publish();
     assert_eq!(bench.doorbell(SQ_DOORBELL), 1);
     let mut wanted = [0_u32; 16];
-    // The generation is that of the queue pair's first life: the first of four entries.
+    // The number is the generation of the queue pair's first life, above the index of the first of four entries.
     wanted[..5].copy_from_slice(&[0x0400_901c, 0x080b_0100, 0xd204_0000, 0x0100_0000, 0x1111_1111]);
     wanted[8..12].copy_from_slice(&[0x0004_0000, 0x0101_0000, 0x0506_0708, 0x090a_0b0c]);
     assert_eq!(words(&bench.sent(0)), wanted);
@@ -111,7 +111,7 @@ fn a_receive_of_several_pieces_has_marks_at_its_ends() {
     bench.receive(2, &[]).unwrap();
     let marks = [0, 1, 2].map(|index| bench.received(index)[15] >> 6);
     assert_eq!(marks, [1, 2, 3], "first, last, both");
-    // No message is longer than 16 bits say, and a length of 20 must not become one of zero.
+    // A message has at most 65535 bytes. Of a length of 1 << 20, the lower 16 bits would be zero.
     assert_eq!(bench.received(1)[10..12], [0xff, 0xff]);
     assert_eq!(bench.received(2)[..8], [0; 8]);
     assert_eq!(bench.doorbell(RQ_DOORBELL), 3);
@@ -159,14 +159,14 @@ fn a_batch_is_forgotten_as_a_whole() {
         bench.complete(0, number, 0);
     }
     assert_eq!(bench.wr_ids(), [10, 11, 12, 13]);
-    // One that is refused takes neither slot nor number.
+    // A request that is refused takes neither a slot nor a number.
     assert_eq!(bench.put(20, Opcode::Send, &[PIECE; 3]), Err(Refused::TooLarge));
     assert_eq!((bench.sends.filled(0), bench.send(21).is_ok()), (None, true));
 }
 
 #[test]
 fn no_more_is_told_at_once_than_the_device_takes() {
-    // Of one batch at most two slots, and never the whole ring.
+    // At most two slots at once.
     let mut bench = Bench::of(state(|answer, _| answer.max_tx_batch = 2), qp_type::DRIVER, cap(4, 4, 2, 0));
     bench.bring_up();
     assert!((0..4).all(|wr_id| bench.put(wr_id, Opcode::Send, &[PIECE]).is_ok()));
@@ -290,7 +290,7 @@ fn the_doorbell_of_completions_tells_how_many_were_taken_and_asks_for_events() {
     let number = bench.send(1).unwrap();
     bench.complete(0, number, 0);
     assert_eq!(bench.wr_ids(), [1]);
-    // The event of that completion was made.
+    // That completion has made the event.
     assert_eq!(bench.doorbell(CQ_DOORBELL), 1 << 29 | 1);
     assert_eq!(arm(&bench), 1 << 31 | 1 << 29 | 1);
     assert_eq!(arm(&bench), 1 << 31 | 1 << 29 | 1, "asked twice");
@@ -340,7 +340,7 @@ fn two_queue_pairs_in_one_queue_are_told_apart() {
     let mut bench = Bench::ready();
     let (other, _receives, ..) =
         Bench::pair(&bench.state, &bench.memory, &bench.queue, qp_type::DRIVER, cap(4, 4, 2, 0));
-    // It has the number of the first, which is gone for its completion queue: as after a destroy and a create.
+    // It has the number of the first queue pair and replaces it in the completion queue, as after a destroy and a create.
     let number = bench.send(1).unwrap();
     bench.complete(0, number, 0);
     assert_eq!(bench.wr_ids(), [], "its generation is another");

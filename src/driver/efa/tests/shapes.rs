@@ -1,4 +1,4 @@
-//! What queues a device has, and what is refused before the kernel is asked.
+//! The queues that a device has, and what is refused before a command is sent.
 
 use super::*;
 

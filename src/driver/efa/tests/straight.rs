@@ -1,11 +1,11 @@
-//! Requests that go to the device's ring as they are put.
+//! Requests that are written directly to the device's ring.
 
 use super::*;
 use crate::driver::receives::{ShortReceives, plain};
 use crate::driver::request::Terms;
 
 impl Bench {
-    /// Puts a request so; false where there is no such way.
+    /// Puts a request directly into the device's ring. Returns `None` if requests wait in the copy.
     fn straight(
         &mut self,
         wr_id: u64,
@@ -17,7 +17,7 @@ impl Bench {
         Some(straight.put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data))
     }
 
-    /// The same with bytes in the request.
+    /// The same for inline bytes.
     fn straight_inline(&mut self, opcode: Opcode<'_>, bytes: &[u8]) -> std::result::Result<(), Refused> {
         let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
@@ -141,7 +141,7 @@ fn the_device_is_told_of_no_more_than_it_takes_at_once() {
         })
         .collect();
     assert_eq!(told, [0, 2, 2, 4, 4]);
-    // Those of the copy behind them fill what is left first.
+    // Requests in the copy first use up what the device still takes at once.
     assert!((5..8).all(|wr_id| bench.put(wr_id, Opcode::Send, &[PIECE]).is_ok()));
     bench.sends.publish();
     assert_eq!(bench.doorbell(SQ_DOORBELL), 8);

@@ -37,7 +37,7 @@ impl Numbers {
         self.seen.wrapping_sub(self.taken) as usize >= count || self.sees(lane, count)
     }
 
-    /// The same after the poller's counter was read again.
+    /// The same after reading the poller's counter again.
     #[cold]
     #[inline(never)]
     fn sees(&mut self, lane: &Lane, count: usize) -> bool {
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// A poster whose batches are forgotten now and then, beside a poller: each number is of one request at a time.
+    /// A poster that sometimes discards a batch, beside a poller: each number belongs to one request at a time.
     #[test]
     fn runs_beside_a_poller_lose_no_number() {
         let (lane, mut numbers) = pair(8);

@@ -1,4 +1,4 @@
-//! Batches of datagrams of one piece each, which have a way of their own.
+//! Batches of datagrams of one piece each, which have a separate path.
 
 use super::*;
 use crate::driver::request::{Address, ToAddress};
@@ -7,21 +7,21 @@ const TO: Address = Address { number: 0, vector: [1, 2, 3, 4, 5, 6, 7, 8, 9] };
 const PLAIN: ToAddress<'static> = ToAddress { ah: &TO, qp_num: 0x55, qkey: 0x1122_3344, immediate: None };
 const BOTH: SendFlags = SendFlags::SIGNALED.union(SendFlags::SOLICITED);
 
-/// Room for so many datagrams, of a queue pair that is ready.
+/// A queue pair with room for this many datagrams, which can send.
 fn bench(sends: u32) -> Bench {
     let mut bench = Bench::of(Form::Datagrams, 0, &cap(sends, 1, 1, 0));
     bench.sends.set_ready(true);
     bench
 }
 
-/// Posts all of these at once; false, and nothing is posted, if one cannot be.
+/// Posts all of these requests at once. Returns false, with nothing posted, if one of them cannot be posted.
 fn at_once(bench: &mut Bench, requests: &[(u64, ToAddress<'_>, Sge)]) -> bool {
     bench.sends.post_datagrams(requests.len(), |batch| {
         requests.iter().all(|(wr_id, to, piece)| batch.put(*wr_id, BOTH, to, piece))
     })
 }
 
-/// The same one by one, by the way of all requests.
+/// Posts the same requests one by one, by the path of all requests.
 fn one_by_one(bench: &mut Bench, requests: &[(u64, ToAddress<'_>, Sge)]) {
     for (wr_id, to, piece) in requests {
         let (list, opcode) = ([*piece], Opcode::from(*to));

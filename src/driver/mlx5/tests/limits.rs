@@ -1,4 +1,4 @@
-//! What is larger than the device has.
+//! Sizes that the device does not support.
 
 use super::*;
 

@@ -294,7 +294,7 @@ fn what_came_is_read_where_it_lies() {
     }
 }
 
-/// The device was not asked to put data into completions. If it says that it did, the data is not in memory.
+/// Data in completions was not requested. If the device reports that an entry contains the data, it is not in memory.
 #[test]
 fn data_in_a_completion_that_was_not_asked_for_is_an_error() {
     for format in [1, 2, 3] {

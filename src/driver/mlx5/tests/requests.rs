@@ -354,7 +354,7 @@ fn completions_are_taken_one_by_one_and_given_back_together() {
     assert_eq!((read(&bench), poll(&mut other.queue, &mut [])), (4, 0));
 }
 
-/// A poll of the extended interface that finds nothing has no end, so the entries that it skipped must be given back.
+/// A poll of the extended interface that finds nothing is not followed by a release, so the entries that it skipped must be given back.
 #[cfg(feature = "raw")]
 #[test]
 fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
@@ -366,7 +366,7 @@ fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
     (0..3).for_each(|counter| bench.complete(CQE_REQ, counter, |cqe| cqe.srqn_uidx = 0x77.into()));
     assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(false), 0));
     assert_eq!((bench.queue.next_unread(|| true, &mut place), read(&bench)), (Err(true), 3));
-    // A child gives nothing back, and does not request an event.
+    // A child of `fork` gives nothing back, and does not request an event.
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
     assert_eq!((bench.queue.next_unread(|| true, &mut place), place.wr_id), (Ok(()), 1));
@@ -394,7 +394,7 @@ fn an_event_that_is_asked_for_in_the_middle_of_a_poll_is_for_what_comes_behind_i
     assert_eq!((read(&bench, 0), read(&bench, 1)), (0, 2));
     bench.queue.release();
     assert_eq!(read(&bench, 0), 2);
-    // Of the events that were read the device knows two bits.
+    // The device uses two bits of the number of events that were read.
     assert!(shared.arm_behind(3 << 30, true));
     assert_eq!(read(&bench, 1), 3 << 28 | 1 << 24 | 2);
 }

@@ -100,7 +100,7 @@ fn what_was_forgotten_by_a_reset_stays_so_when_the_queue_is_resized() {
     assert_eq!(bench.poll(), [(3, Status::Success)]);
 }
 
-/// The kernel knows the device's limit. Before it has answered, a large queue takes address space but no memory.
+/// The kernel checks the size against the device's limit. Until it has answered, a large queue takes address space but no memory.
 #[test]
 #[cfg_attr(miri, ignore = "it has no /proc/self")]
 fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {

@@ -125,7 +125,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
                 assert!(!shared.receives.post_all(requests.into_iter()), "{at}");
                 assert_eq!(shared.counter(), counter);
                 let entry = shared.receives.next_slot() as u16;
-                // An entry that is not posted is nobody's, whatever the device says.
+                // A completion of an entry that is not posted is ignored.
                 shared.complete(0, entry);
                 assert_eq!(shared.poll(), []);
             }
@@ -191,7 +191,7 @@ fn what_is_forgotten_leaves_its_entries_to_the_next() {
     // As in a panic.
     drop(batch);
     assert_eq!((shared.receives.next_slot(), shared.counter()), (1, 1));
-    // A device that takes it all the same.
+    // The device uses the entry, although it was not posted.
     shared.complete(0, 1);
     assert_eq!(shared.poll(), []);
     assert!((12..14).all(|wr_id| shared.post(wr_id).is_ok()));
