@@ -23,7 +23,8 @@ pub struct Completion {
     /// The driver's own error number.
     #[doc(alias = "ibv_wc_read_vendor_err")]
     pub vendor_error: u32,
-    /// Bytes received.
+    /// Number of bytes that were received, if the completion is of a receive. Some devices also report the length of a read, a write or
+    /// an atomic operation; for a send, the value has no meaning.
     #[doc(alias = "ibv_wc_read_byte_len")]
     pub len: u32,
     /// If `flags` has `WITH_IMM`, the immediate data in network byte order: `u32::from_be` returns the sender's number. If

@@ -166,7 +166,7 @@ fn a_batch_is_forgotten_as_a_whole() {
 
 #[test]
 fn no_more_is_told_at_once_than_the_device_takes() {
-    // At most two slots at once.
+    // At most two slots at once; `straight.rs` shows each doorbell.
     let mut bench = Bench::of(state(|answer, _| answer.max_tx_batch = 2), qp_type::DRIVER, cap(4, 4, 2, 0));
     bench.bring_up();
     assert!((0..4).all(|wr_id| bench.put(wr_id, Opcode::Send, &[PIECE]).is_ok()));

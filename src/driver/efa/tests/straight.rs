@@ -146,6 +146,17 @@ fn the_device_is_told_of_no_more_than_it_takes_at_once() {
     bench.sends.publish();
     assert_eq!(bench.doorbell(SQ_DOORBELL), 8);
     assert!((0..8).all(|index| bench.head(index).length.get() == 1));
+
+    // A device with a minimum depth is never told of the whole ring.
+    let mut bench = Bench::of(state(|answer, _| answer.min_sq_wr = 8), qp_type::DRIVER, cap(8, 4, 2, 0));
+    bench.bring_up();
+    let told = [0, 1, 2, 3, 4, 5, 6, 7].map(|wr_id| {
+        assert_eq!(bench.straight(wr_id, Opcode::Send, &[PIECE]), Some(Ok(())));
+        bench.doorbell(SQ_DOORBELL)
+    });
+    assert_eq!(told, [0, 0, 0, 0, 0, 0, 7, 7]);
+    bench.sends.publish();
+    assert_eq!(bench.doorbell(SQ_DOORBELL), 8);
 }
 
 #[test]
