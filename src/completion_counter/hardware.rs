@@ -1,9 +1,10 @@
 //! Completion counters of the hardware.
 //!
-//! The object came with Linux 7.3, where EFA's is the only driver that has it. The device counts by itself, without a poll of
-//! completions, and also counts what only it can see. It writes the values to memory of the process, where they are read without
-//! a system call; a driver that does not do so has a command that reads them. The device does not notify waiters, so a wait polls
-//! the values. Now and then it also checks whether the device still exists, because the values in memory do not show this.
+//! The object came with Linux 7.3, where EFA's is the only driver that has it. The device counts without a poll of completions,
+//! also operations of the peer that software cannot count. It writes the values to memory of the process, where they are read
+//! without a system call; a driver that does not do so has a command that reads them. The device does not notify waiters, so a wait
+//! polls the values. Ten times a second it also checks whether the device still exists, because the values in memory do not show
+//! this.
 //!
 //! The kernel allows one user of a counter at a time to change it, and returns EBUSY to others (`uverbs_try_lock_object`,
 //! rdma_core.c, Linux 7.3). A change that gets EBUSY is tried again.

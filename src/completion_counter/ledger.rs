@@ -1,4 +1,4 @@
-//! What the completions of a queue pair count into.
+//! The counters of a queue pair, and how they count its completions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +76,7 @@ impl Ledger {
     /// Counts a completion of the queue pair, from the queue of its sends, or of its receives, or both.
     pub(super) fn count(&self, completion: &Completion, sends: bool, receives: bool) {
         let Some(log) = &self.log else { return self.count_told(completion) };
-        // Requests of the crate itself, which end when everything else has.
+        // The crate's own requests, which end when everything else has ended.
         let marker = self.markers.load(Ordering::Relaxed);
         if marker != 0 && completion.wr_id.wrapping_sub(marker) < 2 {
             if completion.wr_id == marker {
@@ -89,7 +89,7 @@ impl Ledger {
             (Status::Success, true) => self.received(completion),
             (Status::Success, false) => log.succeed(completion.wr_id, |posted| self.sent(posted)),
             (_, true) => self.failed(Counted::RECEIVES),
-            // Not every driver says which operation has failed.
+            // Not every driver reports which operation has failed.
             (_, false) => match log.fail(completion.wr_id, |posted| self.sent(posted)) {
                 Some(posted) => self.failed(posted.kind.into()),
                 None if receives => self.failed(Counted::RECEIVES),

@@ -1,4 +1,4 @@
-//! Completion counters: how many operations have completed, and waiting for so many.
+//! Completion counters: how many operations have completed, and waiting for a number of them.
 
 mod future;
 mod hardware;
@@ -104,7 +104,7 @@ pub enum CounterSource {
 #[doc(alias = "fi_control")]
 pub struct CompletionCounter {
     state: Arc<State>,
-    /// The value and the error value, if they are in memory; `None` if the kernel must be asked.
+    /// The value and the error value, if they are in memory; `None` if they must be read by a command.
     values: [Option<Value<State>>; 2],
 }
 
@@ -398,7 +398,7 @@ impl CompletionCounter {
             let error = Error::refused("completion_counter.destroy", Errno::EBUSY, hint);
             return Err((self, error));
         }
-        // Without these, a value is found by the longer path, should the counter be used again.
+        // These share ownership of the state. Without them, a counter that is returned is read by a longer path.
         self.values = [None, None];
         if let Some(Err(error)) = Arc::get_mut(&mut self.state).and_then(State::release) {
             return Err((self, error));
@@ -420,7 +420,7 @@ impl CompletionCounter {
         self.state.watch(threshold, deadline, before)
     }
 
-    /// Makes `file` readable when a wait for the threshold has ended, unless it has already.
+    /// Makes `file` readable when a wait for the threshold has ended, unless the wait has already ended.
     pub(crate) fn tell_file(&self, file: Arc<EventFd>, threshold: u64) -> FileWait<'_> {
         let state = &*self.state;
         let failures = state.failures(None).unwrap_or_default();

@@ -55,15 +55,15 @@ impl CompletionCounterBuilder {
     /// and writes of this side's memory.
     ///
     /// [`CompletionCounter::source`] returns where its values are stored. If the device writes them to memory, they are read
-    /// without a system call. Otherwise each read asks the kernel; if the kernel cannot answer because the device has gone,
+    /// without a system call. Otherwise each read is a command; if it fails, for example because the device has gone,
     /// [`CompletionCounter::read`] returns its last result. Adding and setting are commands, which are sent again if they collide
     /// with those of another thread. The two values are not updated together, and start again at zero above the device's maximum
     /// value.
     ///
     /// The device signals nothing, so a wait reads the value repeatedly. With [`WaitObject::Yield`] it reads continuously and
     /// yields the processor in between. With [`WaitObject::Unspecified`] it does so for 50 microseconds and then sleeps between
-    /// reads: first 10 microseconds, doubling up to 1 millisecond. It notices the threshold with at most this delay. Ten times a
-    /// second the wait asks the kernel whether the device is still there; if not, it ends with
+    /// reads: first 10 microseconds, doubling up to 1 millisecond. It detects the threshold with at most this delay. Ten times a
+    /// second the wait sends a command to check whether the device still exists; if not, it ends with
     /// [`Disassociated`](ErrorKind::Disassociated).
     ///
     /// A counter that is attached to a queue pair stays attached until the queue pair is destroyed; it cannot be detached.

@@ -1,8 +1,8 @@
 //! Finds the counters of a queue pair when its completions are polled.
 //!
 //! A completion queue has a list of them behind a lock, and a number that is increased with each change. The poller has a copy of
-//! the list, and reads the number after each poll. The number is zero as long as no counter was ever bound; reading it is then
-//! the only cost.
+//! the list, and reads the number after each poll. The number is zero until a counter or a memory window is bound; reading it is
+//! the only cost until then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,8 +60,8 @@ impl Registry {
         self.changed();
     }
 
-    /// Open in the process that owns the queue, as long as nothing was ever bound. To be called when a completion is known to be
-    /// there: its queue pair was bound before that.
+    /// The word of the gate, which is open in the process that owns the queue until a counter or a memory window is bound. Read it
+    /// only after a completion was found: counters and windows that the completion affects were bound before it was written.
     pub(crate) fn passage(&self) -> Passage {
         self.gate.passage()
     }
@@ -82,7 +82,7 @@ impl Registry {
     pub(super) fn watch(&self, of: &Arc<WindowBinder>) {
         let mut binders = self.binders();
         match binders.binary_search_by_key(&of.number(), |of| of.number()) {
-            // A queue pair that was destroyed, whose number was used again for this one.
+            // The entry of a destroyed queue pair, whose number this one has now.
             Ok(at) => binders[at] = of.clone(),
             Err(at) => binders.insert(at, of.clone()),
         }
@@ -90,7 +90,7 @@ impl Registry {
         self.changed();
     }
 
-    /// Ends this.
+    /// From now on, they are not passed to it any more.
     pub(super) fn unwatch(&self, of: &Arc<WindowBinder>) {
         self.binders().retain(|other| !Arc::ptr_eq(other, of));
         self.changed();
@@ -173,7 +173,7 @@ impl Tally {
     }
 }
 
-/// The part of a queue pair: its counters, and the log of the requests that it posts.
+/// The part of a queue pair that counts: its counters, and the log of the requests that it posts.
 #[derive(Debug)]
 pub(crate) struct Bound {
     /// `None` if completions alone contain everything that is needed.
@@ -238,8 +238,8 @@ impl Bound {
         self.writer.as_ref().map_or(u32::MAX, Writer::free)
     }
 
-    /// Whether a request without a completion would never be counted, because completions arrive in any order and each stands
-    /// only for itself.
+    /// Whether a request without a completion would never be counted, because completions arrive in any order and each proves only
+    /// that its own request has ended.
     pub(crate) fn needs_completions(&self) -> bool {
         self.writer.is_none()
     }

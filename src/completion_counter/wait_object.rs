@@ -50,7 +50,7 @@ pub enum WaitHandle<'a> {
     Set(&'a WaitSet),
 }
 
-/// The thing that is signalled.
+/// The object that is signalled.
 #[derive(Debug)]
 pub(super) enum Signal {
     None,

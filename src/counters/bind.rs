@@ -16,11 +16,11 @@ use crate::driver::{Points, RefusedBind};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 impl Counters {
-    /// Creates a flow that counts here. `create` gets the handle, and what the device needs to know about the points. `priority` is that
-    /// of the rule.
+    /// Creates a flow that counts here. `create_flow` gets the handle of the counters, and the points in the form that the device
+    /// needs. `priority` is that of the rule.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if there are no points, and the errors of `create`.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if there are no points, and the errors of `create_flow`.
     pub(crate) fn bind<T>(
         &self,
         priority: u16,

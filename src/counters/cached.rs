@@ -17,7 +17,7 @@ impl Stamp {
         self.epoch
     }
 
-    /// The time just before the device was asked, in nanoseconds of `CLOCK_MONOTONIC`, or of the caller's clock after
+    /// The time just before the device was read, in nanoseconds of `CLOCK_MONOTONIC`, or of the caller's clock after
     /// [`Snapshot::read_at`](crate::Snapshot::read_at).
     #[inline]
     pub fn taken_ns(&self) -> u64 {
@@ -45,7 +45,7 @@ impl Seen {
         self.stamp
     }
 
-    /// The maximum age. It is less than `max_age`, or, if the device was asked, the time that it took. If the kernel's clock is
+    /// The maximum age. It is less than `max_age`, or, if the device was read, the time that this took. If the kernel's clock is
     /// coarse, one step of it is added.
     #[inline]
     pub fn age(&self) -> Duration {

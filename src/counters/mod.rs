@@ -4,10 +4,11 @@
 //! with the first of these flows, and are fixed until the last one is gone (mlx5_ib_flow_counters_set_data,
 //! counters.c, Linux 6.1).
 //!
-//! The kernel must not be asked to read while the first flow is being bound or the last one unbound: its check passes before the driver
-//! is ready, and the driver then dereferences a null pointer (observed on Linux 6.1 and 7.2). The two are therefore separated here.
-//! [`Counters::read`] takes a shared guard, which only those two operations take exclusively. A [`Reader`] needs no guard, because it
-//! keeps a flow alive. A [`Snapshot`] keeps none: the last unbind waits for its read of the device to end, and ends the snapshot.
+//! No read may reach the kernel while the first flow is being bound or the last one unbound: the kernel's check passes before the
+//! driver is ready, and the driver then dereferences a null pointer (observed on Linux 6.1 and 7.2). Reads are therefore separated
+//! from these two operations here. [`Counters::read`] takes a shared guard, which these two operations take exclusively. A
+//! [`Reader`] needs no guard, because it keeps a flow alive. A [`Snapshot`] keeps none: the last unbind waits for its read of the
+//! device to end, and ends the snapshot.
 //!
 //! `bind.rs` handles what a failed first bind may leave behind.
 
@@ -64,7 +65,7 @@ impl From<Point> for u32 {
 impl TryFrom<u32> for Point {
     type Error = Error;
 
-    /// The point that the kernel knows by a number; any other is [`ErrorKind::Unsupported`].
+    /// The point with this number of the kernel; any other number is [`ErrorKind::Unsupported`].
     fn try_from(description: u32) -> Result<Self> {
         match description {
             counter_description::PACKETS => Ok(Self::Packets),

@@ -18,7 +18,7 @@ use crate::counters::clock;
 ///
 /// let mut rates = Rates::<2>::new(Duration::from_secs(10));
 /// rates.update_at(1_000_000_000, [100, 6_000]);
-/// assert_eq!(rates.per_second(), None); // of one moment there is no rate
+/// assert_eq!(rates.per_second(), None); // one sample has no rate
 /// rates.update_at(1_500_000_000, [600, 36_000]);
 /// assert_eq!(rates.per_second(), Some([1_000.0, 60_000.0]));
 /// ```

@@ -17,20 +17,20 @@ use crate::kernel::error::{Error, Result};
 /// A cache of one counters object: all its values, from one read of the device, and the time of that read. Created by
 /// [`Flow::snapshot`](crate::Flow::snapshot) or [`Counters::snapshot`].
 ///
-/// If the values are fresh enough, a read costs about 30 instructions: no system call, no lock, no allocation. Otherwise one
-/// thread asks the device, for all threads that wait. Any number of threads may read at the same time; they do not delay each
-/// other or the thread that refreshes, which is a reader that found the values too old, or a [`Sampler`](crate::Sampler).
+/// If the values are fresh enough, a read costs about 30 instructions: no system call, no lock, no allocation. Otherwise one thread
+/// reads the device, for all threads that wait. Any number of threads may read at the same time; they do not delay each other or
+/// the thread that refreshes, which is a reader that found the values too old, or a [`Sampler`](crate::Sampler).
 ///
 /// Guarantees:
 /// - The values of one read belong together: they come from one read of the device.
 /// - Values do not go back: no later read has an older [epoch](Stamp::epoch).
 /// - Values are never older than reported, except for one part in 500 and a microsecond: the age counts from the time just before
-///   the device was asked. Like `CLOCK_MONOTONIC`, it excludes the time in which the machine was suspended.
+///   the device was read. Like `CLOCK_MONOTONIC`, it excludes the time in which the machine was suspended.
 /// - Only `max_age` decides whether cached values are returned. If the device cannot be read, the error is stored
 ///   ([`Snapshot::last_error`]) and the values become older. Callers that accept values of this age still get them; others try to
 ///   read the device and get the error of that attempt.
-/// - When the last flow that counts, or the device, has gone, every read returns an error. So it does in a child of `fork`. A
-///   snapshot keeps neither the flow nor the counters alive.
+/// - When the last flow that counts, or the device, has gone, every read returns an error. So does every read in a child of `fork`.
+///   A snapshot keeps neither the flow nor the counters alive.
 ///
 /// Cheap to clone; clones are the same snapshot.
 ///
@@ -48,14 +48,14 @@ use crate::kernel::error::{Error, Result};
 /// let flow = qp.create_flow(&FlowRule::normal(1).count(&counters))?;
 /// let snapshot = counters.snapshot()?;
 /// device.inject(&[0; 60]);
-/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // asks the device, as nothing has been read yet
+/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // reads the device, because nothing has been read yet
 /// assert_eq!(*seen, [1, 60]);
 ///
 /// device.inject(&[0; 60]);
-/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // does not
+/// let seen = snapshot.read_cached::<2>(Duration::from_secs(60))?; // does not read the device
 /// assert_eq!((*seen, seen.stamp().epoch()), ([1, 60], 1));
 /// assert!(seen.age() < Duration::from_secs(60));
-/// let seen = snapshot.read_cached::<2>(Duration::ZERO)?; // nothing is young enough: asks
+/// let seen = snapshot.read_cached::<2>(Duration::ZERO)?; // no value is young enough: reads the device
 /// assert_eq!((*seen, seen.stamp().epoch()), ([2, 120], 2));
 ///
 /// drop(flow);
@@ -149,7 +149,7 @@ impl Snapshot {
 
     /// Returns the values. If they are older than `max_age`, it reads the device first.
     ///
-    /// With a `max_age` of zero each call asks the device, like [`Counters::read`], but simultaneous calls share one command.
+    /// With a `max_age` of zero each call reads the device, like [`Counters::read`], but simultaneous calls share one command.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the last flow that counts has gone, and if `N` has no room for the
@@ -209,7 +209,7 @@ impl Snapshot {
         }
     }
 
-    /// The latest values, whatever their age. It reads no clock and never asks the device.
+    /// The latest values, whatever their age. It reads no clock and never reads the device.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) if nothing has been read yet, and those of [`Snapshot::read_cached`] except for
@@ -262,7 +262,7 @@ impl Snapshot {
         (stamp.taken_ns != NONE && age_ns < limit).then_some((Seen { stamp, age_ns }, taken))
     }
 
-    /// Asks the device now, unless another thread has started to do so since the call.
+    /// Reads the device now, unless another thread has started to do so since the call.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -270,7 +270,7 @@ impl Snapshot {
         self.refresher.refresh(Clock::Monotonic, || false)
     }
 
-    /// The error of the last read of the device; none if it succeeded. The snapshot remains usable. In a child of `fork`, the
+    /// The error of the last read of the device; `None` if it succeeded. The snapshot remains usable. In a child of `fork`, the
     /// error that the snapshot belongs to the parent.
     pub fn last_error(&self) -> Option<Error> {
         self.refresher.failure()

@@ -126,7 +126,8 @@ impl qp::QueuePairCore {
         Ok(Flow(Arc::new(inner)))
     }
 
-    /// A rule that counts needs the handle of its counters, and their points unless the device already has them.
+    /// Sends the command for a rule. A rule that counts needs the handle of its counters, and their points unless the device
+    /// already has them.
     fn send_rule<K: RuleType>(
         &self,
         context: &Context,
@@ -150,8 +151,8 @@ impl qp::QueuePairCore {
     }
 }
 
-/// Refuses a rule that delivers packets to a queue pair that cannot receive them: mlx5's driver would use receiver number 0, which it has
-/// not created and which may belong to anyone (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3).
+/// Refuses a rule that delivers packets to a queue pair that cannot receive them: mlx5's driver would use receiver number 0, which
+/// it has not created and which may belong to another user (mlx5_ib_create_flow and get_dests, fs.c, Linux 6.1 to 7.3).
 pub(crate) fn check_destination<K: RuleType>(qp: &qp::QueuePairCore, rule: &FlowRule<K>) -> Result<()> {
     if qp.can_receive() || !rule.needs_a_receiver() {
         return Ok(());
@@ -161,7 +162,7 @@ pub(crate) fn check_destination<K: RuleType>(qp: &qp::QueuePairCore, rule: &Flow
     Err(Error::refused("flow.create", Errno::EINVAL, hint))
 }
 
-/// Adds to the error of a refused rule what to do about it.
+/// Adds a hint to the error of a refused rule.
 ///
 /// The kernel checks the port, the queue pair and the driver's limits in this order (ib_uverbs_ex_create_flow, uverbs_cmd.c;
 /// mlx5_ib_create_flow, fs.c; Linux 6.1).
@@ -197,7 +198,7 @@ pub(crate) fn explain(context: &Context, rule: &FlowAttr, qp: u8, error: Error) 
 impl Context {
     /// Whether the driver supports flows. It creates nothing and needs no capability.
     ///
-    /// It does not say which headers the driver can match; only [`QueuePair::create_flow`] shows that.
+    /// The result does not include which headers the driver can match; only [`QueuePair::create_flow`] shows that.
     ///
     /// ```
     /// use uverbs::soft::{Profile, SoftDevice};

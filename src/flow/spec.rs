@@ -203,7 +203,7 @@ impl Eth {
         src_mac: src, src_masked([u8; 6] => same) = [0xff; 6];
         /// Ethertype behind the VLAN tags; must agree with an IP header in the same rule.
         ether_type: ether_type, ether_type_masked(u16 => Into::into) = 0xffff;
-        /// Tag control information of the outermost VLAN tag. Any bit in the mask also asks for a tag.
+        /// Tag control information of the outermost VLAN tag. If the mask has any bit, the packet must have a tag.
         vlan_tag: vlan_tci, vlan_tci_masked(u16 => Into::into) = 0xffff;
     }
 

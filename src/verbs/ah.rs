@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go.
+//! Address handles: the destinations of datagrams.
 
 use std::sync::Arc;
 
@@ -119,10 +119,10 @@ impl Seen {
     }
 }
 
-/// Next header, or protocol.
+/// The next header of IPv6 for UDP.
 const NEXT_IS_UDP: u8 = 17;
 
-/// Whether the words of an IPv4 header add up.
+/// Whether the checksum of an IPv4 header is correct.
 fn checksum_is_good(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0.iter();
     let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
@@ -189,12 +189,12 @@ impl AddressHandle {
         Arc::strong_count(&self.0)
     }
 
-    /// The open device to which it belongs.
+    /// The open device to which the address handle belongs.
     pub fn context(&self) -> &Context {
         self.0.object.context()
     }
 
-    /// The part that datagrams carry.
+    /// The part of the address handle that datagrams contain.
     #[inline(always)]
     pub(crate) fn address(&self) -> &Address {
         &self.0.address
@@ -217,7 +217,7 @@ impl AddressHandle {
 
 #[cfg(feature = "raw")]
 impl ProtectionDomain {
-    /// Makes an address handle for any way that the kernel takes.
+    /// Creates an address handle for a route in the kernel's format.
     ///
     /// # Errors
     /// As [`ProtectionDomain::create_ah`].
@@ -233,7 +233,7 @@ impl AddressHandle {
         self.0.object.id()
     }
 
-    /// What datagrams carry of it.
+    /// The part of the address handle that datagrams contain.
     #[inline(always)]
     pub fn driver_address(&self) -> &Address {
         self.address()

@@ -1,4 +1,4 @@
-//! The kernel's objects but for flows and counters: each in the file of its name.
+//! Kernel objects other than flows and counters, each in a module with its name, and the code that several of them share.
 
 pub(crate) mod ah;
 pub(crate) mod cq;

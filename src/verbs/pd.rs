@@ -31,7 +31,7 @@ impl Context {
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         let request = AllocPd::default();
         let mut response = AllocPdResp::new_zeroed();
-        // Several drivers return their number of it, in at most eight bytes; the others do not write to the place.
+        // Several drivers return their own number of the domain, in at most eight bytes. The others write nothing here.
         let mut driver = [0; 8];
         let mut command = Command::write("pd.alloc", cmd::ALLOC_PD);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
@@ -42,7 +42,7 @@ impl Context {
 }
 
 impl ProtectionDomain {
-    /// The open device to which it belongs.
+    /// The open device to which the domain belongs.
     pub fn context(&self) -> &Context {
         self.0.context()
     }

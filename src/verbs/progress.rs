@@ -76,7 +76,7 @@ impl CompletionQueue {
         self.check_origin(op)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if counter.source() != CounterSource::Software {
-            // It wakes no waiter.
+            // A hardware counter wakes no waiter.
             let take = || {
                 self.progress();
             };
@@ -103,7 +103,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until there may be a completion, until `file` is readable, or until the time is over.
+    /// Sleeps until there may be a completion, `file` is readable, or the time has run out.
     fn sleep(
         &mut self,
         op: &'static str,
@@ -112,7 +112,7 @@ impl CompletionQueue {
         left: Option<Duration>,
     ) -> Result<()> {
         self.notify(false)?;
-        // Completions that arrived before that are not announced.
+        // No event announces completions that arrived before `notify`.
         if self.progress() == 0 {
             event::wait_any(op, &[channel.as_fd(), file.as_fd()], left)?;
             while channel.next_event()?.is_some() {}
@@ -137,7 +137,7 @@ impl CompletionQueue {
 ///
 /// let progress = Progress::start(cq, |_completion| {})?;
 /// qp.post_send(&[SendRequest::inline(1, Frame::Whole, &[0; 60]).signaled()])?;
-/// sent.wait(1, None)?; // nobody here polls
+/// sent.wait(1, None)?; // this thread does not poll
 /// let _cq = progress.stop()?;
 /// # Ok(())
 /// # }
@@ -147,7 +147,7 @@ pub struct Progress {
     /// `None` after it has ended.
     thread: Option<JoinHandle<(CompletionQueue, Result<()>)>>,
     stop: Arc<Stop>,
-    /// A child of `fork` has neither the thread nor its own file to end it.
+    /// A child of `fork` does not have the thread, and shares the file that ends it with its parent.
     origin: Origin,
 }
 
@@ -213,7 +213,7 @@ impl Progress {
             return None;
         }
         self.stop.wanted.store(true, Ordering::Release);
-        // Nothing reads it, and it is written at most twice.
+        // The write cannot block: nothing reads the file, and it is written at most twice.
         let _ = self.stop.file.write(1);
         self.thread.take().map(JoinHandle::join)
     }
@@ -234,7 +234,7 @@ fn run(
 ) -> Result<()> {
     while !stop.wanted.load(Ordering::Acquire) {
         cq.notify(false)?;
-        // Completions that arrived before that are not announced.
+        // No event announces completions that arrived before `notify`.
         if cq.take_all(take) == 0 {
             event::wait_any("progress.wait", &[channel.as_fd(), stop.file.as_fd()], None)?;
             while channel.next_event()?.is_some() {}

@@ -62,7 +62,7 @@ pub struct SharedReceiveQueue {
     segments: u32,
     /// For a queue of a domain.
     number: Option<u32>,
-    /// As the driver returns it.
+    /// The device's number, if the driver returns it.
     #[cfg(feature = "raw")]
     device_number: Option<u32>,
 }
@@ -87,7 +87,7 @@ impl SharedReceiveQueueCore {
         self.object.context()
     }
 
-    /// The part that queue pairs need that receive from it.
+    /// The driver's part of the queue that its queue pairs use.
     pub(crate) fn side(&self) -> &SrqSide {
         &self.side
     }
@@ -104,7 +104,7 @@ pub struct SharedReceiveQueueBuilder<'a> {
     depth: u32,
     segments: u32,
     limit: u32,
-    /// Arm the queue if the kernel's driver does not.
+    /// Whether to arm the queue after it was created if the kernel's driver does not.
     arms: bool,
     cookie: u64,
 }
@@ -191,7 +191,7 @@ impl SharedReceiveQueueBuilder<'_> {
         self
     }
 
-    /// The same if the driver arms queues that it makes; mlx5 does not.
+    /// Arms the queue immediately only if the kernel's driver does this when it creates the queue; mlx5's does not.
     #[cfg(feature = "raw")]
     pub fn limit_told(mut self, limit: u32) -> Self {
         (self.limit, self.arms) = (limit, false);
@@ -298,7 +298,7 @@ impl SharedReceiveQueue {
         self.segments
     }
 
-    /// The number with which requests over extended connections name the queue; none if it belongs to no domain.
+    /// The number with which requests over extended connections name the queue; `None` if it belongs to no domain.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Option<u32> {
         self.number
@@ -367,7 +367,7 @@ impl SharedReceiveQueue {
             let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
             error.hinted_if(ErrorKind::InvalidInput, hint)
         })?;
-        // From here on the device uses the new ring only.
+        // From here on, the device uses only the new ring.
         let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
         moved.inspect_err(|_| self.receives.lose())?;
         self.capacity = self.receives.queue.capacity();
@@ -416,18 +416,18 @@ impl SharedReceiveQueue {
         self.shared.id()
     }
 
-    /// The device's number of the queue, of a domain or not; none if the driver does not say it (rxe).
+    /// The device's number of the queue, whether or not it belongs to a domain; `None` if the driver does not return one (rxe).
     pub fn device_number(&self) -> Option<u32> {
         self.number.or(self.device_number)
     }
 
-    /// The queue by address and key.
+    /// The queue to which bindings post requests by address and key.
     #[inline]
     pub fn queue_mut(&mut self) -> &mut ReceiveQueue {
         &mut self.receives.queue
     }
 
-    /// Destroys the queue, and says how many of its asynchronous events were read.
+    /// Destroys the queue and returns how many of its asynchronous events were read.
     ///
     /// # Errors
     /// As [`SharedReceiveQueue::destroy`].
@@ -439,12 +439,12 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // Queue pairs may continue to receive what is posted.
+        // Queue pairs may continue to use the posted requests.
         self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
 }
 
-/// The error for posting a receive to a queue pair without an own receive queue.
+/// The error for posting a receive to a queue pair without a receive queue of its own.
 pub(crate) fn not_here(op: &'static str) -> Error {
     let hint = "the queue pair receives from a shared receive queue: post there; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)

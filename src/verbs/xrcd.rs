@@ -82,7 +82,7 @@ impl XrcOpen {
     }
 }
 
-/// In place of a file's descriptor: the domain belongs to no file.
+/// The value instead of a file descriptor for a domain that belongs to no file.
 const NO_FILE: RawFd = -1;
 
 impl Context {
@@ -98,8 +98,8 @@ impl Context {
         self.open_xrcd_as(NO_FILE, OFlag::O_CREAT)
     }
 
-    /// Opens the domain that belongs to this file. All processes that pass the same file open the same domain. The contents of
-    /// the file are irrelevant. The domain exists as long as a process has it open; the file need not stay open.
+    /// Opens the domain that belongs to this file. All processes that pass the same file open the same domain. The contents of the
+    /// file are irrelevant. The domain exists until the last process has closed it; the file need not stay open.
     ///
     /// # Errors
     /// [`NotFound`](crate::ErrorKind::NotFound) with [`XrcOpen::Existing`], if no process has the domain of the file open;
@@ -121,7 +121,7 @@ impl Context {
     /// let same = other.open_xrcd_of(&file, XrcOpen::Existing)?;
     /// let opened = same.open_receive_qp(receiver.number())?;
     /// drop((receiver, domain));
-    /// assert_eq!(opened.state()?, uverbs::QpState::Reset); // it is there until the last has closed it
+    /// assert_eq!(opened.state()?, uverbs::QpState::Reset); // it exists until its last handle is closed
     ///
     /// let file = std::fs::File::open("README.md")?;
     /// let refused = one.open_xrcd_of(&file, XrcOpen::Existing).unwrap_err();
@@ -154,7 +154,7 @@ impl Context {
 }
 
 impl XrcDomain {
-    /// The open device to which it belongs.
+    /// The open device to which the domain belongs.
     pub fn context(&self) -> &Context {
         self.0.context()
     }
@@ -179,7 +179,8 @@ impl XrcDomain {
 
 #[cfg(feature = "raw")]
 impl Context {
-    /// Opens a domain of the file with this descriptor, or of none, by the flags of `ibv_open_xrcd`, which the kernel judges.
+    /// Opens the domain of the file with this descriptor, or creates one that belongs to no file. `oflags` are the flags of
+    /// `ibv_open_xrcd`, which only the kernel checks.
     ///
     /// # Errors
     /// As [`Context::open_xrcd_of`].
@@ -187,7 +188,8 @@ impl Context {
         self.open_xrcd_as(fd.unwrap_or(NO_FILE), OFlag::from_bits_retain(oflags))
     }
 
-    /// Refuses what needs extended reliable connections where there are none, before anything is looked at.
+    /// Returns an error if the driver has no extended reliable connections. Bindings call it before they check the arguments of a
+    /// call.
     ///
     /// # Errors
     /// [`Unsupported`](crate::ErrorKind::Unsupported).

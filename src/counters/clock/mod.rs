@@ -7,10 +7,10 @@
 //! process, which takes two milliseconds. When a device is read, the counter is compared with the clock, at most once per millisecond
 //! (`watch.rs`). If the counter cannot be used, or not any more, every age comes from `clock_gettime`.
 //!
-//! An age is never higher than the reported one, as far as the clock is right: the rate of the counter is the lowest that the measurement
-//! allows, and one step of the clock is added to each age. The step of `clock_gettime` is some milliseconds if the kernel's clock source
-//! is coarse; a counter that is slower than the CPU has a step too. Between two reads of a device the counter is not compared: if it goes
-//! wrong in that time, values can seem younger than they are until the next read.
+//! The true age is never higher than the reported one, provided that the clock is right: the rate of the counter is the lowest that
+//! the measurement allows, and one step of the clock is added to each age. The step of `clock_gettime` is some milliseconds if the
+//! kernel's clock source is coarse; a counter that is slower than the CPU has a step too. Between two reads of a device the counter
+//! is not compared: if it goes wrong in that time, values can seem younger than they are until the next read.
 //!
 //! # Safety
 //! `COUNTER` is null or points to a box that is never freed.

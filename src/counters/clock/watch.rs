@@ -1,9 +1,9 @@
 //! Checks whether the counter still agrees with the clock.
 //!
-//! When the counter was measured, its rate was constant. This can end: after a suspend a machine may start counting anew, a virtual
-//! machine that was migrated gets the counter of another host, and the kernel may find that the counter is unstable and use another clock
-//! source. All of this shows when both are read again, which is done when a device is read, at most once per millisecond. If they differ,
-//! the counter is never used again.
+//! When the counter was measured, its rate was constant. This can end: after a suspend a machine may restart the counter, a virtual
+//! machine that was migrated gets the counter of another host, and the kernel may find that the counter is unstable and use another
+//! clock source. All of this shows when both are read again, which is done when a device is read, at most once per millisecond. If
+//! they differ, the counter is never used again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -106,7 +106,7 @@ pub struct Tick {
     pub failed: usize,
     /// Snapshots, or bulk sources of them, that have ended and were removed.
     pub ended: usize,
-    /// How long there is nothing to do; zero if the round is not over or the next one is due.
+    /// Time until the next round is due; zero if the round is not over or the next one is due.
     pub wait: Duration,
 }
 
@@ -229,7 +229,7 @@ impl Set {
         }
     }
 
-    /// Makes the sampler look at the members again. The members must be locked.
+    /// Makes the sampler copy the members again. The members must be locked.
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
@@ -308,7 +308,7 @@ impl Sampler {
         self.step(Clock::At(now_ns), || true)
     }
 
-    /// Does what is due, as long as `goes_on` returns true after each command.
+    /// Makes the refreshes that are due, until `goes_on` returns false after a command.
     fn step(&mut self, clock: Clock, goes_on: impl Fn() -> bool) -> Tick {
         let mut tick = Tick::default();
         if !self.set.origin.is_here() {
@@ -368,13 +368,13 @@ impl Sampler {
         tick
     }
 
-    /// Whether the members have changed since the last look.
+    /// Whether the members have changed since they were copied last.
     #[inline]
     fn is_changed(&self) -> bool {
         self.seen != self.set.changes.load(Ordering::Acquire)
     }
 
-    /// Takes over the current members, and continues after the member that was last.
+    /// Copies the current members, and continues after the member that was refreshed last.
     #[cold]
     #[inline(never)]
     fn look(&mut self, round: &mut Round) {

@@ -34,7 +34,7 @@ impl Sampler {
     }
 }
 
-/// Tells the thread to end.
+/// The request that the thread end.
 #[derive(Debug, Default)]
 struct Stop {
     /// The same as `now`, for callers that do not wait.

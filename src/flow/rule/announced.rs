@@ -1,8 +1,8 @@
 //! Headers that a device recognises only by the header before them.
 //!
-//! A spec of VXLAN, of MPLS or of the Ethernet header in a tunnel sets its own fields, but nothing that says that the header is present
-//! (parse_flow_attr, fs.c, Linux 6.1). If the fields must be zero, or may be anything, packets without the header match too. The rule
-//! therefore has to announce the header in another place: the port, the Ethertype or the protocol.
+//! A spec of VXLAN, of MPLS or of the Ethernet header in a tunnel matches the header's own fields, but nothing that shows that the
+//! header is present (parse_flow_attr, fs.c, Linux 6.1). If the fields must be zero, or may be anything, packets without the header
+//! match too. The rule therefore has to announce the header in another place: the port, the Ethertype or the protocol.
 
 use uverbs_abi::flow::{
     self, FlowEthFilter, FlowGreFilter, FlowSpecEth, FlowSpecGre, FlowSpecTcpUdp, FlowTcpUdpFilter,

@@ -11,15 +11,15 @@ use crate::counters::Counters;
 use crate::kernel::error::{Error, Result};
 
 impl FlowRule {
-    /// A rule as the kernel is told it: the specs stand back to back. `counters` come with the place of their count action
-    /// among the specs; its handle is filled in when the rule is put in force. What contradicts itself is for the kernel to
-    /// refuse, but for what it would not survive.
+    /// A rule in the kernel's layout. `specs` contains the specs one directly after the other. `counters` are the counters and the
+    /// offset in bytes of their count action in `specs`; the handle in it is filled in when the rule is put in force.
+    /// Contradictions are left to the kernel to refuse, except for those that would crash it.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more specs than the kernel takes; for a count action without
-    /// `counters` or in another place than theirs, and for two; and for one in a rule of another type than normal: mlx5's
-    /// driver takes it, binds nothing, and a read of the counters follows a null pointer (mlx5_ib_create_flow, fs.c, and
-    /// mlx5_ib_read_counters, counters.c, Linux 6.1).
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more specs than the kernel accepts; for a count action without
+    /// `counters`, at another offset than theirs, or truncated, and for two count actions; and for a count action in a rule of
+    /// another type than normal: mlx5's driver accepts it but binds nothing, and a read of the counters then dereferences a null
+    /// pointer (mlx5_ib_create_flow, fs.c, and mlx5_ib_read_counters, counters.c, Linux 6.1).
     pub fn from_kernel(attr: FlowAttr, specs: &[u8], counters: Option<(&Counters, usize)>) -> Result<Self> {
         let refused = |hint| Err(Error::refused("flow.create", Errno::EINVAL, hint));
         let mut room = [0; SPECS_SIZE];

@@ -46,7 +46,7 @@ impl RuleType for Normal {}
 impl RuleType for CatchAll {}
 impl RuleType for Sniffer {}
 
-/// Room for the maximum number of specs of the maximum size that the kernel accepts.
+/// Size of the maximum number of specs of the maximum size that the kernel accepts.
 const SPECS_SIZE: usize = MAX_SPECS * MAX_SPEC_SIZE;
 
 /// A rule: which packets match, and what happens to them. [`create_flow`](crate::QueuePair::create_flow) puts it in force. Start
@@ -188,7 +188,8 @@ impl<K: RuleType> FlowRule<K> {
         request
     }
 
-    /// A rule at the same place that counts like this one, and matches any packet: everything that is checked before headers, and valid.
+    /// A valid rule that counts like this one, with the same priority and the flags that affect where it is placed, and matches any
+    /// packet. It contains everything that the kernel checks before the headers.
     pub(super) fn without_headers(&self) -> FlowRule {
         let count = FlowSpecActionCount {
             hdr: action::<FlowSpecActionCount>(flow::SPEC_ACTION_COUNT),
@@ -237,8 +238,8 @@ impl FlowRule<CatchAll> {
 
     /// A rule for multicast packets of `port` that no other rule matches.
     ///
-    /// It is broken in the mlx5 driver of Linux 7.2 and 7.3 (`create_leftovers_rule`, fs.c): the driver refuses it, or makes a rule for packets that
-    /// are addressed to one receiver, as Debian's kernels for arm64 do. A normal rule of priority 15 whose Ethernet header has
+    /// It is broken in the mlx5 driver of Linux 7.2 and 7.3 (`create_leftovers_rule`, fs.c): the driver refuses it, or creates a
+    /// rule for unicast packets, as Debian's kernels for arm64 do. A normal rule of priority 15 whose Ethernet header has
     /// `dst_masked([1, 0, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0])` is right on every kernel.
     #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
     pub fn mc_default(port: u8) -> Self {

@@ -154,7 +154,7 @@ impl Number {
     }
 }
 
-/// Writes a field's value and mask so that [`read`] reads them back; None if this form cannot express them.
+/// Writes a field's value and mask so that [`read`] reads them back; `None` if this form cannot express them.
 pub(super) fn write(form: &Form, value: &[u8], mask: &[u8]) -> Option<String> {
     let mut text = String::new();
     match form {

@@ -43,12 +43,12 @@ use crate::kernel::process::{Origin, Passage};
 #[doc(alias = "ibv_cq_ex_to_cq")]
 pub struct CompletionQueue {
     ring: Completions,
-    /// Asked before completions are taken.
+    /// Checked before completions are taken.
     origin: Origin,
-    /// That of the shared part.
+    /// The same as in the shared part.
     registry: Arc<Registry>,
     tally: Tally,
-    /// That of the registry.
+    /// The word of the registry's gate.
     passage: Passage,
     shared: Arc<CompletionQueueCore>,
 }
@@ -58,9 +58,9 @@ pub struct CompletionQueue {
 pub(crate) struct CompletionQueueCore {
     object: Object,
     channel: Option<CompletionChannel>,
-    /// The queue pairs here whose operations are counted.
+    /// The queue pairs whose operations are counted when their completions are taken from this queue.
     registry: Arc<Registry>,
-    /// What the driver's queue pairs know of it.
+    /// The driver's part of the queue that its queue pairs use.
     side: CqSide,
     /// The number of events that were read, if callers report them.
     #[cfg(feature = "raw")]
@@ -76,7 +76,7 @@ impl CompletionQueueCore {
         self.object.context()
     }
 
-    /// Has the kernel resize the queue.
+    /// Sends the kernel's command that resizes the queue.
     fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<()> {
         let request = ResizeCq { cq_handle: self.id(), cqe: entries, ..ResizeCq::new_zeroed() };
         let mut response = ResizeCqResp::new_zeroed();
@@ -93,7 +93,7 @@ impl CompletionQueueCore {
         &self.side
     }
 
-    /// Sends what the bits of `attr_mask` name.
+    /// Changes the attributes that the bits of `attr_mask` name.
     fn change(&self, attr_mask: u32, attr: CqModeration) -> Result<()> {
         let request = ExModifyCq { cq_handle: self.id(), attr_mask, attr, reserved: 0 };
         let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
@@ -101,19 +101,21 @@ impl CompletionQueueCore {
         self.context().invoke(&mut command)
     }
 
-    /// Asks for an event.
+    /// Requests an event.
     #[inline]
     fn notify(&self, solicited_only: bool) -> Result<()> {
         if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only, false) }
     }
 
-    /// The same by a doorbell, if this is the process that has the queue, and all queues of its driver have a doorbell.
+    /// The same by a doorbell, for drivers whose queues all have one. Returns false for other drivers, and in a process that does
+    /// not own the queue.
     #[inline(always)]
     fn arm(&self, solicited_only: bool) -> bool {
         self.side.arm(solicited_only)
     }
 
-    /// The same of the others, most of which ask the kernel.
+    /// The same for other drivers, if necessary by a command of the kernel. With `are_told`, the caller reports each event that it
+    /// reads.
     #[inline(never)]
     fn notify_apart(&self, solicited_only: bool, are_told: bool) -> Result<()> {
         if self.context().is_here() && self.side.arm_apart(solicited_only, are_told) {
@@ -198,13 +200,13 @@ impl<'a> CompletionQueueBuilder<'a> {
         self
     }
 
-    /// In this memory, where a driver takes that.
+    /// Places the queue in this memory, if the driver supports that.
     pub(crate) fn with_memory(mut self, memory: &'a Mapping) -> Self {
         self.memory = Some(memory);
         self
     }
 
-    /// With flags of the driver's own.
+    /// Sets flags that only the driver defines.
     #[cfg(feature = "raw")]
     pub fn driver_flags(mut self, flags: u8) -> Self {
         self.flags = flags;
@@ -283,7 +285,7 @@ impl CompletionQueue {
         self.shared.context().check_origin(op)
     }
 
-    /// Where completions are announced.
+    /// The channel to which the queue sends events.
     pub(crate) fn channel(&self) -> Option<&CompletionChannel> {
         self.shared.channel.as_ref()
     }
@@ -293,7 +295,7 @@ impl CompletionQueue {
         self.ring.capacity()
     }
 
-    /// Has counters count a completion that the device did not write.
+    /// Counts a completion that the device did not write.
     pub(crate) fn count_ended(&mut self, completion: &Completion) {
         self.tally.count(&self.registry, std::slice::from_ref(completion));
     }
@@ -339,7 +341,7 @@ impl CompletionQueue {
         let old = self.ring.resize(op, entries, context, |payload, memory| {
             memory.into_iter().for_each(|memory| object.hold(memory));
             self.shared.resize(op, entries, payload).inspect_err(|error| {
-                // Refused; any other failure leaves open whether the device has the new ring.
+                // Refused. After any other failure it is not known whether the device uses the new ring.
                 if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
                     memory.into_iter().for_each(|memory| object.let_go(memory));
                 }
@@ -358,8 +360,8 @@ impl CompletionQueue {
     /// kernel.
     ///
     /// # Kernel
-    /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE`, which only drivers with rings in shared memory implement; on mlx5 and efa a
-    /// doorbell.
+    /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE` on rxe and the soft device; on mlx5 and efa a doorbell; on siw a word in memory
+    /// shared with the kernel.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         self.shared.notify(solicited_only)
@@ -374,7 +376,7 @@ impl CompletionQueue {
         self.alone().and_then(Object::release).map_err(|error| (self, error))
     }
 
-    /// The kernel's object, if no queue has it.
+    /// The kernel's object, if no other queue uses it.
     fn alone(&mut self) -> Result<&mut Object> {
         let hint = "a queue pair, a work queue or a shared receive queue still uses the completion queue";
         let shared = Arc::get_mut(&mut self.shared).ok_or_else(|| objects::shared("cq.destroy", hint))?;
@@ -397,7 +399,7 @@ struct Channel {
 }
 
 impl CompletionChannel {
-    /// Takes the next event and returns the cookie of its queue, or none if there is no event; never blocks.
+    /// Takes the next event and returns the cookie of its queue, or `None` if there is no event; never blocks.
     ///
     /// # Errors
     /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone, and in a child of `fork`, because the events belong to
@@ -411,7 +413,7 @@ impl CompletionChannel {
         Ok(record.map(|record| record.cq_handle))
     }
 
-    /// Waits for an event, without a `timeout` forever, and returns whether there is one.
+    /// Waits for an event and returns whether there is one; without a `timeout`, it waits forever.
     ///
     /// # Errors
     /// Those of `poll(2)`; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.

@@ -1,4 +1,4 @@
-//! What of a completion queue needs no lock, for bindings.
+//! The part of a completion queue that bindings use without a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,17 +10,18 @@ use crate::device::object;
 use crate::kernel::error::Result;
 
 impl CompletionQueue {
-    /// What of the queue can be used while another thread polls it.
+    /// The part of the queue that can be used while another thread polls it.
     pub fn object(&self) -> CompletionObject {
         CompletionObject(self.shared.clone())
     }
 }
 
-/// One event, as events are counted: devices use the lowest bits of the number, and need them at the upper end of a word.
+/// One event in `events_read`. Devices use the lowest two bits of the number of events, and need them in the highest bits of a
+/// word.
 const EVENT: u32 = 1 << 30;
 
-/// A completion queue without what polls it: what queue pairs are made with, and events asked for. It takes no lock and needs
-/// none, so it may be used in the middle of a poll.
+/// A completion queue without the part that polls. Queue pairs are created with it, and events are requested from it. It takes no
+/// lock, so it may be used in the middle of a poll.
 #[derive(Clone, Debug)]
 pub struct CompletionObject(Arc<CompletionQueueCore>);
 
@@ -43,7 +44,7 @@ impl CompletionObject {
     }
 
     /// As [`CompletionQueue::notify`], also while another thread polls. The caller must report each event that it reads by
-    /// [`CompletionObject::event_read`]; otherwise some devices make no more events.
+    /// [`CompletionObject::event_read`]; otherwise some devices send no more events.
     ///
     /// # Errors
     /// The same.
@@ -51,8 +52,8 @@ impl CompletionObject {
         if self.arm(solicited_only) { Ok(()) } else { self.0.notify_apart(solicited_only, true) }
     }
 
-    /// Asks for an event by a doorbell. False, and nothing was asked for, where [`notify`](Self::notify) must be called, which knows the other ways and the
-    /// errors.
+    /// Requests an event by a doorbell, as [`notify`](Self::notify) does first. Returns false, with nothing done, if the driver has
+    /// no doorbell for this, and in a child of `fork`: call `notify` then, which also sends commands and returns errors.
     #[inline(always)]
     pub fn arm(&self, solicited_only: bool) -> bool {
         self.0.side().arm_behind(self.0.events_read.load(Ordering::Relaxed), solicited_only)
@@ -66,13 +67,13 @@ impl CompletionObject {
         self.0.side().tell();
     }
 
-    /// Destroys the queue, and says how many of its events were read, so that whoever handed out pointers can wait for
-    /// the last user of one. The queue that polls is dropped afterwards.
+    /// Destroys the queue and returns how many of its events were read. A caller that has returned these events with pointers to
+    /// the queue can then wait until the last of them was acknowledged. The part that polls is dropped afterwards.
     ///
     /// # Errors
     /// [`Busy`](crate::ErrorKind::Busy) while a queue pair still uses it; those of the kernel.
     pub fn destroy_reporting(&self) -> Result<DestroyCqResp> {
-        // This one, and the queue that polls.
+        // This object, and the part that polls.
         if Arc::strong_count(&self.0) > 2 {
             let by = "a queue pair, a work queue or a shared receive queue still uses the completion queue";
             return Err(object::shared("cq.destroy", by));

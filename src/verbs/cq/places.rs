@@ -1,4 +1,4 @@
-//! Taking completions straight into the places that want them, which bindings do.
+//! Taking completions directly into types of the caller, for bindings.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use crate::driver::queues::Unread;
 use crate::driver::ring::Opening;
 
 impl CompletionQueue {
-    /// The next completion of a queue without [`InPlace`](crate::raw::InPlace), put into its place, which is given back; false if there is
-    /// none. None if there is one that may not be taken in this way, and where there is no such way: then
-    /// [`CompletionQueue::poll_places`] tells.
+    /// Takes the next completion of a device that writes completions itself, stores it in `place`, and gives its slot back. Returns
+    /// false if there is none. Returns `None`, with nothing taken, if the completion must not be taken on this path, and for other
+    /// devices: call [`CompletionQueue::poll_places`] then.
     #[inline(always)]
     pub fn short_one<T: Place>(&mut self, place: &mut T) -> Option<bool> {
         let passage = self.passage;
         self.ring.one_in_blocks(place, || passage.is_open())
     }
 
-    /// Takes the next completion of a queue without [`InPlace`](crate::raw::InPlace), and puts it into its place. The device gets its
-    /// own back by [`CompletionQueue::release`].
+    /// Takes the next completion of a queue without [`InPlace`](crate::raw::InPlace) by a short path, and stores it in `place` in
+    /// the device's format. [`CompletionQueue::release`] gives its slot back.
     ///
     /// # Errors
-    /// Without one, whether there is none: else there may be one that is not taken in this way, and
-    /// [`CompletionQueue::next_unread`] tells.
+    /// Whether the queue is empty. If it is not, there may be a completion that this path does not take: call
+    /// [`CompletionQueue::next_unread`].
     #[inline(always)]
     pub fn short_unread(&mut self, place: &mut Unread) -> Result<(), bool> {
         let passage = self.passage;
         self.ring.short_unread(|| passage.is_open(), place)
     }
 
-    /// The same by the long way: completion counters of its queue pair count it now. False if there is none, and in a child of `fork`.
+    /// The same by the full path: completion counters of its queue pair count the completion. Returns false if there is none, and
+    /// in a child of `fork`.
     pub fn next_unread(&mut self, place: &mut Unread) -> bool {
         let Self { ring, origin, registry, tally, .. } = self;
         let is_there = ring.next_unread(|| origin.is_here(), place);
@@ -44,14 +45,14 @@ impl CompletionQueue {
         is_there
     }
 
-    /// Whether its completions are taken one by one by [`CompletionQueue::next_told`]: then neither by
-    /// [`CompletionQueue::next_unread`] nor by [`InPlace`](crate::raw::InPlace).
+    /// Whether the completions are taken one by one with [`CompletionQueue::next_told`], and neither with
+    /// [`CompletionQueue::next_unread`] nor with [`InPlace`](crate::raw::InPlace).
     pub fn is_told(&self) -> bool {
         self.ring.is_told()
     }
 
-    /// As [`CompletionQueue::short_unread`], with the sender, for a queue with [`CompletionQueue::next_told`]. Returns the number that was
-    /// given with the request. The place gets everything except that number and the status, which is success.
+    /// As [`CompletionQueue::short_unread`], with the sender, for a queue that uses [`CompletionQueue::next_told`]. Returns the
+    /// number that was given with the request. The place gets everything except that number and the status, which is success.
     ///
     /// # Errors
     /// Why no completion was taken.
@@ -61,7 +62,7 @@ impl CompletionQueue {
         ring.short_told(|| passage.is_open(), place)
     }
 
-    /// To be called after [`Untold::Elsewhere`]: searches the other rings.
+    /// Searches the other rings. Call it after [`Untold::Elsewhere`].
     ///
     /// # Errors
     /// Why [`CompletionQueue::short_told`] finds no completion there either. This is never [`Untold::Elsewhere`].
@@ -70,7 +71,7 @@ impl CompletionQueue {
         self.ring.look_elsewhere()
     }
 
-    /// As [`CompletionQueue::release`], of a queue with [`CompletionQueue::next_told`].
+    /// As [`CompletionQueue::release`], for a queue that uses [`CompletionQueue::next_told`].
     #[inline(always)]
     pub fn release_told(&mut self) -> bool {
         let is_here = self.origin.is_here();
@@ -80,7 +81,7 @@ impl CompletionQueue {
         is_here
     }
 
-    /// As [`CompletionQueue::next_unread`], with who has sent.
+    /// As [`CompletionQueue::next_unread`], with the sender, for a queue of which [`CompletionQueue::is_told`] is true.
     #[inline(never)]
     pub fn next_told(&mut self, place: &mut Told) -> bool {
         let Self { ring, origin, registry, tally, passage, .. } = self;
@@ -97,13 +98,13 @@ impl CompletionQueue {
         is_there
     }
 
-    /// Where the ring lies, of a device whose rings programs may use themselves: then they take no completions here.
+    /// The ring, if the device allows programs to use its rings directly. A program that does so must not take completions here.
     pub fn own_ring(&self) -> Option<OwnRing> {
         self.ring.own_ring()
     }
 
-    /// Counts a completion that was taken by [`InPlace`](crate::raw::InPlace) where its short way is closed; false in a child of
-    /// `fork`.
+    /// Counts a completion that was taken with [`InPlace`](crate::raw::InPlace) while its short path was closed. Returns false,
+    /// with nothing done, in a child of `fork`.
     pub fn count(&mut self, extended: &Extended) -> bool {
         let is_here = self.origin.is_here();
         if is_here {
@@ -112,7 +113,7 @@ impl CompletionQueue {
         is_here
     }
 
-    /// Whether this process has the queue, and not its parent.
+    /// Whether this process owns the queue. A child of `fork` does not.
     pub fn is_here(&self) -> bool {
         self.origin.is_here()
     }
@@ -121,8 +122,8 @@ impl CompletionQueue {
         Some((self.ring.window()?, self.registry.clone()))
     }
 
-    /// Gives the places of all completions that were taken by [`CompletionQueue::short_unread`] back to the device; false in a
-    /// child of `fork`, which gives none back.
+    /// Gives the slots of all completions that [`CompletionQueue::short_unread`] and [`CompletionQueue::next_unread`] took back to
+    /// the device. Returns false, with nothing done, in a child of `fork`.
     #[inline(always)]
     pub fn release(&mut self) -> bool {
         let is_here = self.origin.is_here();
@@ -138,59 +139,61 @@ impl CompletionQueue {
         self.ring.is_empty()
     }
 
-    /// The same of several: none, and none is taken, where there are some that may not be.
+    /// As [`CompletionQueue::short_one`], for several completions. Returns their number; `None`, with nothing taken, if there are
+    /// only completions that must not be taken on this path, and for other devices.
     #[inline(always)]
     pub fn short_poll<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_in_blocks(places, || passage.is_open())
     }
 
-    /// The same of a queue whose completions have a flag each.
+    /// The same for a queue whose completions have a flag each.
     #[inline(always)]
     pub fn short_poll_flagged<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_flagged(places, || passage.is_open())
     }
 
-    /// The same of a queue of datagrams that complete in any order.
+    /// The same for a queue whose requests are datagrams and complete in any order.
     #[inline(always)]
     pub fn short_poll_numbered<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_numbered(places, || passage.is_open())
     }
 
-    /// The same of one, by the shortest way.
+    /// The same for one completion, by the shortest path.
     #[inline(always)]
     pub fn short_one_numbered<T: Place>(&mut self, place: &mut T) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_one_numbered(place, || passage.is_open())
     }
 
-    /// The same of a queue with [`InPlace`](crate::raw::InPlace).
+    /// As [`CompletionQueue::short_poll`], for a queue with [`InPlace`](crate::raw::InPlace).
     #[inline(always)]
     pub fn short_poll_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_poll_in_place(places, || passage.is_open())
     }
 
-    /// The same of one or two completions; none, and none is taken, where there are more, or one is [rare](Place::put_plain).
+    /// The same for one or two completions. Returns `None`, with nothing taken, also if there are more, or if one is
+    /// [rare](Place::put_plain).
     #[inline(always)]
     pub fn short_few_in_place<T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let passage = self.passage;
         self.ring.short_few_in_place(places, || passage.is_open())
     }
 
-    /// Takes completions, as many as there are places. Says how many. Flags are the
-    /// kernel's ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them now.
+    /// Takes completions into `places`, as many as are available and fit, and returns their number. Flags are the kernel's
+    /// ([`WcFlags`](crate::WcFlags)). Completion counters of their queue pairs count them at this point.
     #[inline(always)]
     pub fn poll_places<T: Place>(&mut self, places: &mut [T]) -> usize {
         let passage = self.passage;
-        // Asked behind the look at what there is: a queue pair is bound before anything of it can complete.
+        // The gate is read after the check for completions: counters are bound before any request of their queue pair can complete.
         let taken = self.ring.poll(places, || passage.is_open());
         if taken > 0 || passage.is_open() { taken } else { self.poll_counting(places) }
     }
 
-    /// The same where the short way is closed: queue pairs may have counters, or there was no memory for its word.
+    /// The same if the gate is closed: queue pairs may have counters, or there was no memory for the gate's word.
     #[cold]
     #[inline(never)]
     fn poll_counting<T: Place>(&mut self, places: &mut [T]) -> usize {
@@ -208,9 +211,9 @@ impl CompletionQueue {
         count
     }
 
-    /// Takes out the completions of the queue pair with this number, which was reset, as drivers of cards do (mlx5_modify_qp,
-    /// providers/mlx5/verbs.c, rdma-core 44): they tell of requests that the program counts as forgotten. rxe leaves them
-    /// (rxe_qp_reset, rxe_qp.c, Linux 6.1).
+    /// Removes the completions of the queue pair with this number, which was reset, because the reset has discarded their requests.
+    /// The userspace drivers of adapters do so too (mlx5_modify_qp, providers/mlx5/verbs.c, rdma-core 44). rxe leaves the
+    /// completions in the queue (rxe_qp_reset, rxe_qp.c, Linux 6.1).
     pub fn forget(&mut self, qp_num: u32) {
         if self.origin.is_here() {
             self.ring.forget(qp_num);

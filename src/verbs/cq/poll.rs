@@ -18,7 +18,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
         match completions {
-            // Each is asked for by itself: the choice of all costs more.
+            // Each is compared separately, because a match on all variants costs more.
             [place] if self.ring.way() == Way::Blocks => self.poll_one_in_blocks(place),
             [place] if self.ring.way() == Way::Numbered => self.poll_one_numbered(place),
             [place] => self.poll_one(place),
@@ -26,19 +26,19 @@ impl CompletionQueue {
         }
     }
 
-    // A function each, so that none keeps in memory what another one does.
+    // A separate function each, so that none has to save registers for another one.
 
     #[inline(never)]
     fn poll_one(&mut self, place: &mut Completion) -> usize {
         let passage = self.passage;
-        // Asked only when there is something to take: an empty queue is polled most often.
+        // The gate is read only if there is a completion, because most polls find the queue empty.
         match self.ring.short_one(place, || passage.is_open()) {
             Some(count) => count,
             None => self.poll_one_apart(place),
         }
     }
 
-    /// As [`CompletionQueue::poll_one`], where the device writes completions itself.
+    /// As [`CompletionQueue::poll_one`], for devices that write completions themselves.
     #[inline(never)]
     fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
         let passage = self.passage;
@@ -56,7 +56,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The same where requests complete in any order.
+    /// The same for requests that complete in any order.
     #[inline(never)]
     fn poll_one_numbered(&mut self, place: &mut Completion) -> usize {
         let passage = self.passage;
@@ -66,7 +66,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The same where completions have a flag each.
+    /// The same for completions that have a flag each.
     #[inline(never)]
     fn poll_one_flagged(&mut self, place: &mut Completion) -> usize {
         let passage = self.passage;
@@ -85,7 +85,7 @@ impl CompletionQueue {
         }
     }
 
-    /// The same where that has no way, or not all of it.
+    /// As [`CompletionQueue::poll_many`], for queues without its short path, and for completions that this path does not take.
     #[inline(never)]
     fn poll_many_apart(&mut self, completions: &mut [Completion]) -> usize {
         match self.ring.way() {
@@ -113,7 +113,7 @@ impl CompletionQueue {
         }
     }
 
-    /// As [`CompletionQueue::poll`], with everything that may have to be done.
+    /// As [`CompletionQueue::poll`], for every queue and every completion, with the count for completion counters.
     #[inline(never)]
     fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
         let origin = self.origin;

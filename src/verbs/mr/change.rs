@@ -23,15 +23,16 @@ const TRANSLATION: u32 = 1 << 0;
 const DOMAIN: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 
-/// A change of a memory region. After each the keys may be others: ask for them again.
+/// Changes of a memory region. Each change may replace the keys: query them again afterwards.
 ///
 /// # Errors
-/// [`Busy`](ErrorKind::Busy) while a clone, a memory window or a posted request has the region;
-/// [`Unsupported`](ErrorKind::Unsupported) where the kernel or the driver cannot: then nothing was changed.
-/// Should a driver fail halfway, old and new memory and domains are kept until the region is destroyed.
+/// [`Busy`](ErrorKind::Busy) while a clone, a memory window or a posted request uses the region;
+/// [`Unsupported`](ErrorKind::Unsupported) if the kernel or the driver does not support the change: nothing has changed then. If
+/// the command fails in another way, the change may have been made in part, so old and new memory and protection domains are kept
+/// until the region is destroyed.
 ///
 /// # Kernel
-/// `REREG_MR` by `INVOKE_WRITE` (ib_uverbs_rereg_mr, uverbs_cmd.c, Linux 6.1).
+/// `REREG_MR` through `INVOKE_WRITE` (ib_uverbs_rereg_mr, uverbs_cmd.c, Linux 6.1).
 impl MemoryRegion {
     /// Changes the access rights.
     ///

@@ -196,7 +196,7 @@ impl MemoryRegion {
     }
 }
 
-/// The bytes that a range means in memory of `len` bytes. A part outside stays outside.
+/// The range of bytes that `range` selects in memory of `len` bytes. It is not limited to that memory.
 pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
@@ -220,7 +220,7 @@ fn outside(op: &'static str) -> Error {
 #[doc(alias = "ibv_sge")]
 pub struct Segment<'a> {
     region: &'a MemoryRegion,
-    /// As in a request. The region does not change as long as it is borrowed.
+    /// The form in which requests contain it. The region does not change while it is borrowed.
     sge: Sge,
 }
 
@@ -230,7 +230,8 @@ impl Segment<'_> {
         self.region
     }
 
-    /// Copies the segment's first bytes, as many as there are and fit, and returns the rest of `bytes`.
+    /// Fills `bytes` with the first bytes of the segment, as many as are available and fit, and returns the part that was not
+    /// filled.
     pub(crate) fn read_into<'b>(&self, bytes: &'b mut [u8]) -> Result<&'b mut [u8]> {
         let (now, rest) = bytes.split_at_mut(bytes.len().min(self.sge.length as usize));
         self.region.read(self.sge.addr.wrapping_sub(self.region.address()) as usize, now)?;

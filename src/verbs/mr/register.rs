@@ -95,7 +95,8 @@ impl ProtectionDomain {
         Ok(self.region(made, access, place))
     }
 
-    /// Makes the kernel register a dma-buf: the offset, the length in bytes, and the device's address of the first byte.
+    /// Registers a part of a dma-buf with the kernel. The array contains the offset, the length in bytes, and the device's address
+    /// of the first byte.
     pub(crate) fn register_file(
         &self,
         op: &'static str,
@@ -168,10 +169,10 @@ impl MemoryRegionBuilder<'_> {
     /// Registers the memory.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that exceeds the memory, an iova with another offset
-    /// in its page, or a combination of flags that the kernel refuses (remote write or atomics without local write; on-demand
-    /// paging if the device does not support it); [`Unsupported`](ErrorKind::Unsupported) for a flag that the driver does not
-    /// know; [`Exhausted`](ErrorKind::Exhausted) for more memory than the process may pin (`RLIMIT_MEMLOCK`).
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for an empty range or one that exceeds the memory, an iova with another offset in
+    /// its page, or a combination of flags that the kernel refuses (remote write or atomics without local write; on-demand paging
+    /// if the device does not support it); [`Unsupported`](ErrorKind::Unsupported) for a flag that the driver does not support;
+    /// [`Exhausted`](ErrorKind::Exhausted) for more memory than the process may pin (`RLIMIT_MEMLOCK`).
     ///
     /// # Kernel
     /// `REG_MR` through `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c; ib_umem_get, umem.c; Linux 6.1).
@@ -244,7 +245,7 @@ impl Place {
     }
 }
 
-/// The kernel's rule for addresses that a device uses.
+/// Checks the kernel's rule that the memory and the iova have the same offset in a page.
 fn same_offset(op: &'static str, start: u64, iova: u64) -> Result<()> {
     if start % PAGE == iova % PAGE {
         return Ok(());

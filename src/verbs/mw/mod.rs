@@ -1,4 +1,4 @@
-//! Memory windows: rights to parts of a memory region, given and taken back without the kernel's memory management.
+//! Memory windows: access rights to parts of a memory region, granted and revoked without registering memory again.
 
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub, dead_code))]
 pub(crate) mod window;
@@ -46,12 +46,12 @@ impl WindowType {
 /// [`ProtectionDomain::alloc_window`].
 ///
 /// A request in the send queue ([`QueuePair::bind`]) binds it to memory. Every bind gives it another key, so a peer's old key
-/// becomes invalid. While it is bound, as far as it can know, the window keeps its region alive, and a window of type 2 also its
-/// queue pair.
+/// becomes invalid. Until the crate learns that the window is not bound any more, the window keeps its region alive, and a window
+/// of type 2 also its queue pair.
 ///
-/// It learns from polled completions, whichever thread polls them, that the peer has invalidated its key (type 2), and that a
-/// bind has failed or was flushed (both types; identified by the number of its request, so use a distinct number for each bind).
-/// [`MemoryWindow::remote`] then returns none, and the next bind first restores the window.
+/// Polled completions show that the peer has invalidated the key (type 2), and that a bind has failed or was flushed (both types);
+/// any thread may poll them. The completion of a bind is identified by the number of its request, so use a distinct number for each
+/// bind. [`MemoryWindow::remote`] then returns `None`, and the next bind first restores the window.
 ///
 /// ```
 /// use uverbs::{AccessFlags, Bind, WindowType};
@@ -81,9 +81,9 @@ pub struct MemoryWindow {
     /// A moment before the kernel created it.
     asked: Moment,
     kind: WindowType,
-    /// The key that it has, or will have after the requests posted so far.
+    /// The key of the window after all requests that were posted so far.
     key: u32,
-    /// For type 2: the key that the window had when it was last not bound, or has now.
+    /// For type 2: the key of the window when it was last not bound, which is its current key if it is not bound now.
     free: u32,
     /// The state that completions report for the last request.
     watch: Option<Watch>,
@@ -149,8 +149,8 @@ impl<'a> Bind<'a> {
         self
     }
 
-    /// Refuses what would move the queue pair to the error state (rxe_check_bind_mw, rxe_mw.c, Linux 6.1), and what the device would not
-    /// notice: rxe does not check the region's protection domain.
+    /// Refuses binds that would move the queue pair to the error state (rxe_check_bind_mw, rxe_mw.c, Linux 6.1), and errors that
+    /// the device does not detect: rxe does not check the region's protection domain.
     fn check(&self, op: &'static str, window: &MemoryWindow) -> Result<()> {
         let (region, has) = (self.region.access(), |access| self.access.intersects(access));
         let remote = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -205,12 +205,12 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// The key for the peer, which is valid when the bind has been executed; none if the window is not bound.
+    /// The key for the peer, which is valid when the bind has been executed; `None` if the window is not bound.
     pub fn rkey(&self) -> Option<u32> {
         self.remote().map(|remote| remote.rkey)
     }
 
-    /// The address and key of the window's first byte for the peer, which are valid when the bind has been executed; none if the
+    /// The address and key of the window's first byte for the peer, which are valid when the bind has been executed; `None` if the
     /// window is not bound.
     ///
     /// A bind is executed before all later requests of the same queue pair, so the message that informs the peer may be posted
@@ -221,9 +221,9 @@ impl MemoryWindow {
         self.bound.as_ref().filter(|_| !is_over).map(|bound| bound.remote)
     }
 
-    /// Whether this polled completion says that the peer has invalidated the key of this window of type 2: a receive with the
+    /// Whether this polled completion reports that the peer has invalidated the key of this window of type 2: a receive with the
     /// flag [`WITH_INVALIDATE`](crate::WcFlags::WITH_INVALIDATE). If so, the window releases its region and its queue pair. Even
-    /// without this call, the window is free from the moment when the completion was polled.
+    /// without this call, the window is not bound any more once the completion was polled.
     pub fn invalidated(&mut self, completion: &Completion) -> bool {
         let of = self.bound.as_ref().filter(|_| completion.flags.contains(WcFlags::WITH_INVALIDATE));
         of.is_some_and(|bound| bound.remote.rkey == completion.immediate) && self.settle()
@@ -247,7 +247,7 @@ impl MemoryWindow {
     pub fn release(&mut self) -> Result<()> {
         let mut other = self.pd().alloc_window(self.kind)?;
         self.window.release()?;
-        // The window that is dropped here is not bound and already destroyed.
+        // After the swap, `other` is the old window, which the kernel has already destroyed.
         std::mem::swap(self, &mut other);
         other.let_go();
         Ok(())
@@ -280,7 +280,7 @@ impl MemoryWindow {
         (self.key & !0xff) | (self.key.wrapping_add(1) & 0xff)
     }
 
-    /// If the peer has invalidated the key, marks the window as not bound and returns true.
+    /// Marks the window as not bound if the peer has invalidated its key. Returns whether it has.
     fn settle(&mut self) -> bool {
         let is_over = self.watch.as_ref().is_some_and(|watch| watch.seen().invalidated());
         if is_over {
@@ -295,13 +295,13 @@ impl MemoryWindow {
         self.watch.as_ref().is_some_and(|watch| watch.seen().failed())
     }
 
-    /// The window is not bound any more.
+    /// Marks the window as not bound.
     fn let_go(&mut self) {
         self.watch = None;
         self.bound = None;
     }
 
-    /// Notes the key that a window of type 2 has while it is not bound; `None` if it is destroyed.
+    /// Records the key that a window of type 2 has while it is not bound; `None` if the window was destroyed.
     fn set_free(&mut self, key: Option<u32>) {
         let context = self.pd().context();
         if self.kind == WindowType::Two && context.is_here() {
@@ -332,7 +332,7 @@ impl Drop for MemoryWindow {
         let released = self.window.release();
         self.set_free(None);
         if released.is_err() {
-            // For the kernel it is still bound.
+            // The kernel may still treat the window as bound, so its region and its queue pair are kept for ever.
             std::mem::forget(self.bound.take());
         }
     }
@@ -439,7 +439,8 @@ impl<T: Binds> QueuePair<T> {
         Err(Error::refused(op, Errno::EINVAL, hint))
     }
 
-    /// The request holds the regions to which the window may be bound while it is posted.
+    /// Posts a request for a window. It keeps the regions to which the window may be bound meanwhile: the new one and the previous
+    /// one.
     fn post_window(
         &mut self,
         op: &'static str,

@@ -1,4 +1,5 @@
-//! The kernel object of a memory window. It does not know what is bound; binds are requests like any other.
+//! The kernel object of a memory window. It contains no information about what is bound, because binds are requests in a send
+//! queue.
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{AllocMw, AllocMwResp, cmd};
@@ -9,7 +10,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::pd::ProtectionDomain;
 
-/// A memory window that knows nothing of what is bound.
+/// The kernel object of a memory window, without information about what is bound.
 #[derive(Debug)]
 pub struct Window {
     object: Object,
@@ -19,7 +20,7 @@ pub struct Window {
 
 #[cfg(feature = "raw")]
 impl ProtectionDomain {
-    /// Makes a memory window of type 1 or 2.
+    /// Creates a memory window of type 1 or 2.
     ///
     /// # Errors
     /// Those of the kernel.
@@ -57,7 +58,7 @@ impl Window {
         self.release().map_err(|error| (self, error))
     }
 
-    /// Destroys it in place. A second call does nothing.
+    /// Destroys the window in place. A second call does nothing.
     pub(super) fn release(&mut self) -> Result<()> {
         self.object.release()
     }

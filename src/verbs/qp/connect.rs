@@ -59,7 +59,7 @@ impl FromStr for Endpoint {
         else {
             return Err(wrong());
         };
-        // Each has as many digits as its type can hold.
+        // No part has more digits than its type can hold.
         Ok(Self { lid: lid as u16, qp_num: qp_num as u32, psn: psn as u32, gid: gid.to_be_bytes() })
     }
 }

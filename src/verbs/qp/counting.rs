@@ -10,7 +10,7 @@ use crate::driver::request::Opcode;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
-/// The name of binding in errors.
+/// The name of the operation in errors.
 const OP: &str = "qp.bind_counter";
 
 /// The kind of a request for counters. An atomic operation returns an old value, as a read does.
@@ -24,7 +24,7 @@ fn kind(opcode: &Opcode<'_>) -> Kind {
         Opcode::AtomicWrite(_) | Opcode::Flush { .. } | Opcode::Bind(_) | Opcode::LocalInvalidate(_) => {
             Kind::Other
         }
-        // Its frames are one request.
+        // All frames of a large send are one request.
         Opcode::Large { .. } => Kind::Send,
     }
 }
@@ -142,7 +142,7 @@ impl Bindable<'_> {
         Ok(())
     }
 
-    /// Attaches a counter of the device. The numbers of the mask are the same.
+    /// Attaches a counter of the device. The bits of the kernel's mask are those of [`Counted`].
     fn attach_counter(&self, counter: &CompletionCounter, object: &Object, counted: Counted) -> Result<()> {
         use uverbs_abi::ids::qp::{self, attach_comp_cntr};
         use uverbs_abi::types::CompCntrOps;

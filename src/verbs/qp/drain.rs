@@ -1,4 +1,4 @@
-//! Draining a queue pair: everything that was posted is ended.
+//! Draining a queue pair: ending everything that was posted.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -13,16 +13,17 @@ use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::work::Receiving;
 
-/// Requests of the crate itself, posted behind all others: when one of them is flushed, so is everything before it. A device that
+/// The crate's own requests, posted behind all others: when one of them is flushed, so is everything before it. A device that
 /// completes every request needs none, because the number of outstanding requests is known.
 ///
 /// An empty ring is not sufficient: rxe gives the slot back before it writes the completion (do_complete, rxe_comp.c and rxe_resp.c,
 /// Linux 6.1).
 #[derive(Debug, Default)]
 pub(super) struct Markers {
-    /// Their number; receives have the next one. It is random, so that no other request has it.
+    /// The number of the markers in the send queue; those in the receive queue have the next number. It is random, so that it does
+    /// not collide with numbers of the program.
     id: Option<u64>,
-    /// Those whose completion has not been seen yet.
+    /// Number of markers whose completion has not been polled yet.
     sends: u32,
     receives: u32,
 }
@@ -117,7 +118,7 @@ impl<T: QpType> QueuePair<T> {
                 let taken = self.take_from(queue, &mut take);
                 (found, are_empty) = (found + taken, are_empty && taken < BATCH);
             }
-            // If only the slots are known to be free, completions may still be waiting.
+            // Without markers, only the slots are known to be free: completions may still be in the queues.
             let is_over = are_empty || self.sends.is_idle().is_none();
             if is_over && !(sends || receives || self.markers.are_out()) {
                 self.end(queues, &mut late, &mut take);
@@ -153,7 +154,7 @@ impl<T: QpType> QueuePair<T> {
         late
     }
 
-    /// Returns those as completions, after all others.
+    /// Passes late requests to `take` as completions, after all others.
     fn end(
         &self,
         queues: &mut [&mut CompletionQueue],
@@ -172,7 +173,8 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Passes on what is in a queue, without the markers. Returns their number.
+    /// Takes up to [`BATCH`] completions from a queue and passes them to `take`, except for markers. Returns their number, with
+    /// markers.
     fn take_from(&mut self, queue: &mut CompletionQueue, take: &mut impl FnMut(Completion)) -> usize {
         let mut batch = Completion::batch::<BATCH>();
         let found = queue.poll(&mut batch);
@@ -212,7 +214,7 @@ impl<T: QpType> QueuePair<T> {
             return Ok(false);
         }
         self.markers.receives += 1;
-        // Receives have no doorbell. Entering the error state again makes the device look.
+        // Receives have no doorbell. Entering the error state again makes the device read them.
         self.to_error()?;
         Ok(true)
     }

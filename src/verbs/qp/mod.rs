@@ -57,16 +57,16 @@ use crate::verbs::xrcd::XrcDomain;
 #[doc(alias = "ibv_qp_to_qp_ex")]
 pub struct QueuePair<T: QpType> {
     sends: SendQueue,
-    /// `None` if receives come from a shared queue, or if it receives nothing.
+    /// `None` if the queue pair uses a shared receive queue, or receives nothing.
     receives: Option<Receiving>,
     /// What the request in each slot of the send ring needs. It is released when the slot is used again, which is after the request's
     /// completion.
     held: Held,
     markers: Markers,
     capacity: Capacity,
-    /// The GID of the peer, if it is known: keys of the peer's windows are noted with it.
+    /// The GID of the peer; zeros if it is not known. Keys of the peer's windows are recorded with it.
     peer: [u8; 16],
-    /// Whether that GID stands for all GIDs of its device.
+    /// Whether `peer` was compared with the GIDs of this device, of which the first one is used for all.
     is_peer_settled: bool,
     shared: Arc<QueuePairCore>,
     kind: PhantomData<T>,
@@ -76,15 +76,15 @@ pub struct QueuePair<T: QpType> {
 #[derive(Debug)]
 pub(crate) struct QueuePairCore {
     object: Object,
-    /// After the object: its completion queues know the queue pair until the object is destroyed, and the memory of its requests is
-    /// released after that.
+    /// These two are dropped after the object: its completion queues keep the queue pair in their lists until the object is
+    /// destroyed, and the memory of its requests is released after that.
     _known: Option<Known>,
     kept: Kept,
     number: u32,
-    /// Whether it has a queue, its own or another one, by which frames can be received.
+    /// Whether it can receive frames, into a queue of its own or into another one.
     receives: bool,
     groups: Groups,
-    /// The state of windows that it has bound, as completions report it.
+    /// The state of the windows that it has bound, as completions report it.
     windows: Watching,
     /// The completion queues of sends and of receives. Only the first one if it receives nothing, and none for a queue pair without
     /// queues.
@@ -92,9 +92,9 @@ pub(crate) struct QueuePairCore {
     srq: Option<Arc<srq::SharedReceiveQueueCore>>,
     _table: Option<Arc<wq::IndirectionTableCore>>,
     attached: crate::completion_counter::Attached,
-    /// Its send queue had stopped when the state was last queried.
+    /// Whether its send queue had stopped when the state was last queried.
     has_stopped: AtomicBool,
-    /// A receiving queue pair of an extended connection is in such a domain instead.
+    /// `None` for the receiving queue pair of an extended connection, which belongs to an XRC domain instead.
     pd: Option<ProtectionDomain>,
     _xrcd: Option<XrcDomain>,
 }
@@ -115,7 +115,7 @@ impl QueuePairCore {
         self.windows.watch((self.number, origin), || [registry(0), registry(1)], wr_id, key)
     }
 
-    /// The error for posting a receive to a queue pair without an own receive queue.
+    /// The error for posting a receive to a queue pair without a receive queue of its own.
     #[cold]
     #[inline(never)]
     pub(crate) fn without_receives(&self, op: &'static str) -> Error {
@@ -160,7 +160,7 @@ impl<T: QpType> QueuePair<T> {
 
 impl<T: QpType> Drop for QueuePair<T> {
     fn drop(&mut self) {
-        // A flow or a membership may keep the kernel object, and with it the memory of what is posted.
+        // A flow or a membership may keep the kernel object, and with it the memory of posted requests.
         let received = self.receives.as_mut().map(Receiving::take_held).unwrap_or_default();
         self.shared.kept.keep([std::mem::take(&mut self.held), received]);
     }

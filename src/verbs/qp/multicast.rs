@@ -85,8 +85,8 @@ impl QueuePair<Ud> {
     /// groups or members than the device supports.
     ///
     /// # Kernel
-    /// `ATTACH_MCAST` through `INVOKE_WRITE` (ib_uverbs_attach_mcast, uverbs_cmd.c, Linux 6.1). ib_attach_mcast, verbs.c, takes
-    /// UD queue pairs only.
+    /// `ATTACH_MCAST` through `INVOKE_WRITE` (ib_uverbs_attach_mcast, uverbs_cmd.c, Linux 6.1). ib_attach_mcast, verbs.c, accepts
+    /// only UD queue pairs.
     #[doc(alias = "ibv_attach_mcast")]
     pub fn join_multicast(&self, gid: &[u8; 16], lid: u16) -> Result<Membership> {
         let op = "qp.join_multicast";

@@ -63,7 +63,8 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Posts all requests or none. Requests that invalidate keys of the peer are posted only if the keys are noted.
+    /// Posts all requests or none. Requests that invalidate keys of the peer are posted only if these keys are already recorded
+    /// (`are_noted`).
     #[inline(never)]
     fn post_all(
         &mut self,
@@ -177,7 +178,7 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Releases what the last `count` requests need, if the kernel has refused to read them: they were taken back then.
+    /// Releases what the last `count` requests need if the kernel has refused to read them: they were taken back in this case.
     fn let_go_if_refused(&mut self, error: &Error, count: usize) -> bool {
         let is_refused = error.kind() == ErrorKind::InvalidInput;
         if is_refused {
@@ -244,12 +245,12 @@ impl<T: QpType> QueuePair<T> {
 // Small enough to be passed in registers.
 #[derive(Debug)]
 enum Stopped {
-    /// A key has to be noted first.
+    /// A key has to be recorded first.
     TakesKeys,
     Refused(Refused),
     /// The check of a request has failed.
     Looked(Box<Error>),
-    /// The device was not shown what was put.
+    /// The requests were put, but showing them to the device has failed.
     Unseen(Box<Error>),
 }
 
@@ -304,7 +305,7 @@ impl<O: Encode, D: PutData> FillSends for One<'_, '_, O, D> {
     }
 }
 
-/// Puts all of several.
+/// Puts several requests.
 struct All<'a, 'r, O> {
     requests: &'a [SendRequest<'r, O>],
     posting: Posting<'a>,
@@ -328,7 +329,7 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
                     let first = batch.filled(0).unwrap_or(0);
                     let count =
                         self.requests.iter().take_while(|before| !std::ptr::eq(*before, request)).count();
-                    // They are requested in their order.
+                    // The slots are requested in the order of the requests.
                     let next = std::cell::Cell::new(0);
                     held.let_go(first, count, |_| {
                         next.set(next.get() + 1);
@@ -362,7 +363,7 @@ impl Posting<'_> {
 }
 
 impl<O: Encode> SendRequest<'_, O> {
-    /// Checks what most requests do not have. Returns the head of a frame if the device needs it separately.
+    /// Checks properties that most requests do not have. Returns the head of a frame if the device needs it separately.
     #[cold]
     #[inline(never)]
     fn look(
@@ -389,7 +390,7 @@ impl<O: Encode> SendRequest<'_, O> {
     }
 }
 
-/// The headers of large sends for which a queue pair has room.
+/// The limits for large sends of a queue pair.
 #[derive(Debug)]
 pub(super) struct LargeRoom<'a> {
     pub(super) object: &'a Object,

@@ -32,7 +32,7 @@ pub(super) enum Local<'a> {
     Inline(&'a [u8]),
 }
 
-/// Bytes of a frame's own header.
+/// Length of an Ethernet header in bytes.
 pub(super) const ETHERNET_HEADER: usize = 14;
 
 impl Local<'_> {
@@ -101,7 +101,7 @@ impl<'a> SendRequest<'a> {
     /// let context = uverbs::SoftDevice::default().open()?;
     /// let cq = context.create_cq(4)?;
     /// let mut qp = context.alloc_pd()?.raw_packet(&cq).inline(64).connect(1)?;
-    /// // The soft device sends what it is given.
+    /// // The soft device does not fill in checksums.
     /// let refused = qp.post_send(&[SendRequest::frame(1, &[]).checksums()]).unwrap_err();
     /// assert_eq!(refused.kind(), ErrorKind::Unsupported);
     /// # Ok(())

@@ -1,8 +1,8 @@
 //! States of a queue pair, and the steps from one to another.
 //!
-//! The device may change the state by itself (in particular to [`QpState::Error`]), so the state is neither a type parameter nor stored
-//! here: it is queried. Stored is only whether the last answer was that the send queue had stopped, because mlx5's driver changes its own
-//! state with that answer.
+//! The device may change the state by itself (in particular to [`QpState::Error`]), so the state is neither a type parameter nor
+//! stored here: it is queried. The crate stores only whether the last query reported that the send queue had stopped, because
+//! mlx5's driver changes its own state when it reports that.
 
 use std::sync::atomic::Ordering;
 
@@ -119,7 +119,7 @@ fn step(type_: u8, from: QpState, to: QpState) -> Option<(QpAttrMask, QpAttrMask
     })
 }
 
-/// Explains what a refused step lacks or has too much, if that is the reason.
+/// Explains which attributes of a refused step are missing or not allowed, if that is the reason.
 fn explain(type_: u8, from: QpState, to: QpState, mask: QpAttrMask) -> Option<String> {
     let names = |mask: QpAttrMask| {
         mask.iter_names().map(|(name, _)| name.to_lowercase()).collect::<Vec<_>>().join(", ")
@@ -181,7 +181,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// The same with a hint that says what a refused step lacks or has too much.
+    /// The same, with a hint about attributes that are missing or not allowed if the step is refused.
     pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<ModifyQp> {
         let request = attributes.request();
         self.modify(type_, &request).map_err(|error| {

@@ -214,7 +214,7 @@ impl XrcReceiveQueuePair {
 
 #[cfg(feature = "raw")]
 impl XrcDomain {
-    /// As [`XrcDomain::open_receive_qp`], of a type that the kernel judges.
+    /// As [`XrcDomain::open_receive_qp`], with a type that only the kernel checks.
     ///
     /// # Errors
     /// The same.

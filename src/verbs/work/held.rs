@@ -8,26 +8,26 @@ use crate::verbs::mr::{MemoryRegion, Segment};
 
 /// What the requests in the slots of a queue need, each until its slot is used again.
 ///
-/// The requests of most queues use only one region. It is then held once. From the first request on that needs something else, each slot
-/// holds its own: then all slots hold that one region, which is released when the last of them, that of the newest request, is used
-/// again. If slots are used in their order, requests without memory change nothing, until there are as many of them in succession as
-/// there are slots.
+/// The requests of most queues use only one region. It is then held once. From the first request on that needs something else, each
+/// slot holds its own: at first all slots then hold that one region, which is released when the last of them, the slot of the
+/// newest request, is used again. If slots are used in their order, requests without memory change nothing, until there are as many
+/// of them in succession as there are slots.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The one region of all requests so far; `None` if there was none yet.
     all: Option<MemoryRegion>,
     /// For datagrams, the one address handle.
     all_to: Option<AddressHandle>,
-    /// For requests that need more than that; empty before.
+    /// What the request in each slot needs, once a request has needed something else. Empty before that.
     slots: Vec<Slot>,
-    /// The number of slots when they are used. There is already room for them.
+    /// The length of `slots` when it is used. The memory for it is allocated from the start.
     count: usize,
-    /// Number of requests without memory since the last request with the one region, or more.
+    /// Number of requests without memory since the last request with the one region. It may be too low after [`Held::let_go`].
     idle: usize,
     key: Key,
-    /// The same for the address handle: [`NOTHING`] also if each slot holds its own.
+    /// The same for the address handle. It is [`NOTHING`] also if each slot holds its own.
     to: Key,
-    /// Both values when requests were last put.
+    /// The values of `key` and `to` at the last call of [`Held::slots`].
     before: [Key; 2],
 }
 
@@ -83,7 +83,7 @@ impl Held {
         Slots { key: self.key, held: self }
     }
 
-    /// The same for requests that stay posted once they are put.
+    /// The same for requests that are never taken back after they are put.
     #[inline(always)]
     pub(crate) fn slots_that_stay(&mut self) -> Slots<'_> {
         Slots { key: self.key, held: self }
@@ -117,13 +117,13 @@ impl Held {
             return self.let_all_go();
         }
         if self.before[0] == NOTHING && self.key != OWN {
-            // The requests before these had no memory.
+            // The requests before these needed no region.
             (self.all, self.key) = (None, NOTHING);
         }
         self.idle = self.idle.saturating_sub(count);
         let (mut slot, last) = (first as usize, self.slots.len().wrapping_sub(1));
         for _ in 0..count {
-            // Earlier requests need the same.
+            // All slots hold the same objects, which earlier requests need.
             let Some(place) = self.slots.get_mut(slot) else { return };
             *place = Slot::default();
             slot = match link(slot as u32) {
@@ -134,8 +134,8 @@ impl Held {
         }
     }
 
-    /// Releases what the requests in the slots from `first` to before `end` need, continuing at the beginning of the ring. There is at
-    /// least one, unless `is_none`.
+    /// Releases what the requests in the slots from `first` to before `end` need, continuing at the beginning of the ring. There is
+    /// at least one such request, unless `is_none`: if both slots are the same, all slots are meant.
     #[cold]
     #[inline(never)]
     pub(crate) fn let_go_until(&mut self, first: u32, end: u32, is_none: bool) {
@@ -162,7 +162,7 @@ impl Held {
         &mut self.slots
     }
 
-    /// The next request of a slot needs this region. Returns the new key.
+    /// Holds this region for the next request of a slot. Returns the new key.
     #[cold]
     #[inline(never)]
     fn hold_another(&mut self, slot: u32, region: &MemoryRegion) -> Key {
@@ -170,7 +170,7 @@ impl Held {
             (self.all, self.key) = (Some(region.clone()), region.key());
             return self.key;
         }
-        // There is one for each slot of the queue.
+        // From now on, each slot of the queue has an element of its own.
         self.put(slot, Slot { region: Some(region.clone()), ..Slot::default() })
     }
 
@@ -184,7 +184,7 @@ impl Held {
             return self.key;
         }
         let place = &mut self.own()[slot as usize];
-        // What is the same stays.
+        // An object that is already held is not cloned again.
         if place.region.as_ref().map(MemoryRegion::key) != region.map(MemoryRegion::key) {
             place.region = region.cloned();
         }
@@ -225,7 +225,7 @@ impl Held {
         let slots = new.own();
         let rest = slots.len().saturating_sub(moved).max(1);
         for (i, held) in old.into_iter().enumerate() {
-            // A request that was taken may still be receiving data: its memory stays as long as there are slots.
+            // A request that the device has taken may still be receiving data, so one of the other slots holds its memory.
             let slot = if i < stayed { moved + i % rest } else { i - stayed };
             if let Some(place) = slots.get_mut(slot) {
                 let both: Vec<_> = std::mem::take(place).into_regions().chain(held.into_regions()).collect();
@@ -237,7 +237,7 @@ impl Held {
 }
 
 /// The slots of a queue while requests are put into them.
-// A copy of what all slots hold: a compiler keeps it in a register.
+// `key` is a copy of the field of `held`, so that the compiler keeps it in a register.
 #[derive(Debug)]
 pub(crate) struct Slots<'a> {
     key: Key,
@@ -262,7 +262,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same for a datagram. Usually all had the same region and the same address, or the request whose slot it uses did.
+    /// The same for a datagram. Usually all datagrams have the same region and the same address, or the previous request in the
+    /// slot had them.
     #[inline(always)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) {
         let held = &mut *self.held;
@@ -272,7 +273,7 @@ impl<'a> Slots<'a> {
                     held.idle = 0;
                     return;
                 }
-                // The region is released when each slot was used again, as if each had held it.
+                // The region is released when every slot was used again, as if each slot had held it.
                 None if held.idle < held.count || self.key == NOTHING => {
                     held.idle += 1;
                     return;

@@ -16,7 +16,7 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Origin, elsewhere};
 use crate::verbs::mr::Segment;
 
-/// A receive request: room for a message or frame, which fills `segments` in their order.
+/// A receive request: memory for a message or frame, which fills `segments` in their order.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "ibv_recv_wr")]
 pub struct ReceiveRequest<'a> {
@@ -59,12 +59,12 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
     Error::refused(op, errno, hint)
 }
 
-/// Why a request is refused in the state of its queue pair.
+/// The hint for a request that is refused because of the state of its queue pair.
 pub(crate) const NOT_READY: &str =
     "the queue pair is not ready to send: connect it, or move it to RTS, first";
 
-/// A receive queue, by address and key: what both the safe interface and bindings post to. Whoever posts keeps the memory until it
-/// is filled.
+/// A receive queue. The safe interface and bindings both post to it. A request names memory by address and key, and its caller must
+/// keep that memory until the request has completed.
 #[derive(Debug)]
 pub struct ReceiveQueue {
     receives: Receives,
@@ -79,18 +79,18 @@ impl ReceiveQueue {
         Self { receives, origin, pieces }
     }
 
-    /// How many requests it can hold.
+    /// Number of requests that the queue can hold.
     pub fn capacity(&self) -> u32 {
         self.receives.capacity()
     }
 
-    /// Most pieces of memory of a request.
+    /// Maximum number of pieces of memory of a request.
     #[inline]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Where the ring lies, of a device whose rings programs may use themselves: then they post nothing here.
+    /// The ring, if the device allows programs to use its rings directly. A program that does so must not post here.
     #[cfg(feature = "raw")]
     pub fn own_ring(&self) -> Option<OwnRing> {
         self.receives.own_ring()
@@ -99,16 +99,16 @@ impl ReceiveQueue {
     /// Posts one request.
     ///
     /// # Errors
-    /// As [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
+    /// Those of [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
     #[cfg(feature = "raw")]
     pub fn post_one(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), Refused> {
         self.step(Pieces { wr_id, pieces })?
     }
 
-    /// Posts a batch, which `how` fills.
+    /// Posts a batch of requests, which `how` fills.
     ///
     /// # Errors
-    /// [`Refused::Elsewhere`], before anything is asked.
+    /// [`Refused::Elsewhere`] in a child of `fork`; `how` is not called then.
     #[inline(always)]
     pub fn post<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
         if !self.origin.is_here() {
@@ -121,8 +121,9 @@ impl ReceiveQueue {
         Ok(answer)
     }
 
-    /// The same in a queue whose slots have a flag each, for lists of which those before the first that cannot be posted are, whatever
-    /// [`FillReceives::is_kept`] says. None, and nothing is done, in any other queue, and in a child of `fork`.
+    /// The same for a queue whose slots have a flag each. If a request cannot be posted, those before it are posted, whatever
+    /// [`FillReceives::is_kept`] returns. Returns `None`, with nothing done, for other queues, for a queue that accepts no
+    /// requests, and in a child of `fork`.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_flagged<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
@@ -130,7 +131,9 @@ impl ReceiveQueue {
         receives.post_flagged(Filling { pieces: *pieces, how }, || origin.is_here())
     }
 
-    /// The same as [`ReceiveQueue::post`] does it: slowly, and it tells why no more is posted.
+    /// As [`ReceiveQueue::post`], for a queue whose slots have a flag each. It is slower than [`ReceiveQueue::post_flagged`], but
+    /// each refused request has its reason, also in a queue that accepts none. Returns `None`, with nothing done, for other queues,
+    /// and in a child of `fork`.
     #[cfg(feature = "raw")]
     #[cold]
     pub fn post_flagged_at_length<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
@@ -142,22 +145,23 @@ impl ReceiveQueue {
         }
     }
 
-    /// The same of requests that complete in any order: those before the first that `how` does not put are posted. None, and nothing is
-    /// done, in another queue, and in a child of `fork`.
+    /// As [`ReceiveQueue::post_flagged`], for a queue whose requests complete in any order. Returns `None`, with nothing done, for
+    /// other queues, and in a child of `fork`.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_numbered<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
         self.post_kept(how, Receives::post_numbered)
     }
 
-    /// The same of a queue that the device reads itself, of a queue pair.
+    /// As [`ReceiveQueue::post`], for a queue pair's queue that the device reads itself. Returns `None`, with nothing done, for
+    /// other queues, and in a child of `fork`.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_in_blocks<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
         self.post_kept(how, Receives::post_in_blocks)
     }
 
-    /// The same of a shared one.
+    /// The same for a shared queue that the device reads itself.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn post_listed<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
@@ -176,7 +180,7 @@ impl ReceiveQueue {
         way(receives, Filling { pieces: *pieces, how })
     }
 
-    /// The same of one request.
+    /// As [`ReceiveQueue::post`], for one request.
     ///
     /// # Errors
     /// As [`ReceiveQueue::post`].
@@ -207,7 +211,7 @@ impl Drop for Halfway<'_> {
     }
 }
 
-/// How a batch of receives is made, for whichever driver.
+/// Fills a batch of receives, for any driver.
 pub trait FillReceives {
     /// The result.
     type Answer;
@@ -215,11 +219,11 @@ pub trait FillReceives {
     /// Fills slots.
     fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer;
 
-    /// Whether the device is to see what was filled. Otherwise it is discarded.
+    /// Whether the filled requests are posted. Otherwise they are discarded.
     fn is_kept(answer: &Self::Answer) -> bool;
 }
 
-/// A batch of requests on its way into the slots of a receive queue.
+/// A batch of requests that is written into the slots of a receive queue.
 #[derive(Debug)]
 pub struct ReceiveBatch<L> {
     lower: L,
@@ -233,7 +237,7 @@ impl<L: LowerReceive> ReceiveBatch<L> {
         self.lower.next_slot()
     }
 
-    /// The slot of the next request; or of the last one, if the queue reports that instead: see [`LowerReceive::last_slot`].
+    /// The slot of the next request; zero if the queue reports it only afterwards: see [`LowerReceive::last_slot`].
     #[inline(always)]
     fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
@@ -245,7 +249,7 @@ impl<L: LowerReceive> ReceiveBatch<L> {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
-    /// Most pieces of memory of a request.
+    /// Maximum number of pieces of memory of a request.
     #[inline(always)]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
@@ -349,7 +353,7 @@ impl FillReceives for All<'_> {
                 self.held.into_held().let_go(first, filled, batch.lower.links());
                 return Err(why);
             }
-            // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
+            // Not before `put`: if the ring is full, the next slot is that of a request that has not completed.
             self.held.hold(batch.slot_behind(slot), request.segments, None);
         }
         Ok(())
@@ -390,14 +394,14 @@ impl Receiving {
         }
     }
 
-    /// The same for requests of any form, in any queue.
+    /// Posts requests of any form to any queue, all of them or none.
     #[inline(never)]
     fn all_at_length(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
         let Self { queue, held } = self;
         queue.post(All { requests, held: held.slots() })?
     }
 
-    /// The same for one request, by code without a loop.
+    /// The same for one request, without a loop.
     #[inline(never)]
     fn one_at_length(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
         let Self { queue, held } = self;
@@ -441,12 +445,12 @@ impl Receiving {
         self.queue.enter(state);
     }
 
-    /// Everything that was posted is known to have ended.
+    /// Releases the memory of all requests: everything that was posted has ended.
     pub(crate) fn let_go(&mut self) {
         self.held.let_all_go();
     }
 
-    /// Takes out what the posted requests need.
+    /// Takes over the memory that the posted requests need.
     pub(crate) fn take_held(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }

@@ -34,7 +34,7 @@ use crate::verbs::work::{Held, Kept, ReceiveQueue, ReceiveRequest, Receiving};
 /// # fn main() -> uverbs::Result<()> {
 /// let context = uverbs::SoftDevice::default().open()?;
 /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(16)?);
-/// // Of the devices that this crate knows only mlx5's have them.
+/// // Of the devices that this crate supports, only mlx5 has work queues.
 /// let refused = pd.work_queue(&cq).depth(64).create().unwrap_err();
 /// assert_eq!(refused.kind(), uverbs::ErrorKind::Unsupported);
 /// # Ok(())
@@ -226,7 +226,7 @@ impl WorkQueue {
     /// Changes the state. A transition to [`Reset`](WorkQueueState::Reset) discards everything posted, without a completion.
     ///
     /// # Errors
-    /// Those of the kernel. The kernel uses the last state that was set and does not notice that the device has stopped the queue
+    /// Those of the kernel. The kernel uses the state that was set last, and does not detect that the device has stopped the queue
     /// by itself: destroy such a queue.
     ///
     /// # Kernel
@@ -249,7 +249,7 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// Posts receives for frames, all of them or none. In the state [`Reset`](WorkQueueState::Reset), the device learns of them
+    /// Posts receives for frames, all of them or none. In the state [`Reset`](WorkQueueState::Reset), they are shown to the device
     /// when the queue becomes ready.
     ///
     /// # Errors
@@ -285,13 +285,13 @@ impl WorkQueue {
         self.shared.object.id()
     }
 
-    /// The queue by address and key.
+    /// The queue to which bindings post requests by address and key.
     #[inline]
     pub fn queue_mut(&mut self) -> &mut ReceiveQueue {
         &mut self.receives.queue
     }
 
-    /// Destroys the queue, and says how many of its asynchronous events were read.
+    /// Destroys the queue and returns how many of its asynchronous events were read.
     ///
     /// # Errors
     /// As [`WorkQueue::destroy`].
@@ -302,7 +302,7 @@ impl WorkQueue {
 
 impl Drop for WorkQueue {
     fn drop(&mut self) {
-        // A table may keep the kernel object, and with it the memory of what is posted.
+        // A table may keep the kernel object, and with it the memory of posted requests.
         self.shared.kept.keep([self.receives.take_held(), Held::default()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Making a queue pair.
+//! Creating queue pairs.
 
 #[cfg(feature = "raw")]
 pub(crate) mod parts;
@@ -44,7 +44,7 @@ pub struct Capacity {
     pub large_header: u32,
 }
 
-/// Builder for a queue pair; see [`ProtectionDomain::rc`] and its like.
+/// Builder for a queue pair; see [`ProtectionDomain::rc`] and the methods for other types.
 #[derive(Debug)]
 #[must_use = "nothing is made before `create` or `connect`"]
 #[doc(alias = "ibv_qp_init_attr")]
@@ -168,7 +168,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         self
     }
 
-    /// Changes the request for a driver's own type of queue pair.
+    /// Changes the options that only a driver has.
     pub(crate) fn with_driver(mut self, change: impl FnOnce(&mut DriverQp)) -> Self {
         change(&mut self.driver);
         self
@@ -328,7 +328,7 @@ impl QueuePairBuilder<'_, RawPacket> {
     /// let context = uverbs::SoftDevice::default().open()?;
     /// let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
     /// let refused = pd.raw_packet(&cq).large_sends(54).connect(1).unwrap_err();
-    /// assert_eq!(refused.kind(), ErrorKind::Unsupported); // the soft device sends what it is given
+    /// assert_eq!(refused.kind(), ErrorKind::Unsupported); // the soft device does not divide data into frames
     /// # Ok(())
     /// # }
     /// ```

@@ -1,4 +1,4 @@
-//! Queue pairs in parts, for all types: the kernel's object and the queues, by address and key.
+//! Queue pairs of all types in parts: the kernel's object, and queues whose requests name memory by address and key.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::verbs::qp::{QueuePairCore, RawPacket, RssQueuePair, XrcReceiveQueuePa
 use crate::verbs::srq::SharedReceiveQueue;
 use crate::verbs::work::ReceiveQueue;
 
-/// What a queue pair is made from.
+/// The parameters of a new queue pair.
 #[derive(Debug)]
 pub struct QueuePairInit<'a> {
     /// One of [`uverbs_abi::types::qp_type`].
     pub type_: u8,
-    /// Where sends complete.
+    /// The completion queue of sends.
     pub send_cq: &'a CompletionObject,
     /// The completion queue of receives, if there are any.
     pub receive_cq: &'a CompletionObject,
@@ -34,7 +34,7 @@ pub struct QueuePairInit<'a> {
     pub srq: Option<&'a SharedReceiveQueue>,
     /// The minimum sizes of the queues.
     pub capacity: Capacity,
-    /// The number that asynchronous events carry.
+    /// The number that asynchronous events contain.
     pub cookie: u64,
     /// The kernel's creation flags.
     pub flags: QpCreateFlags,
@@ -51,7 +51,7 @@ pub struct QueuePair {
 }
 
 impl ProtectionDomain {
-    /// Makes a queue pair and its queues; no receive queue if it shares one, or only sends.
+    /// Creates a queue pair and its queues. There is no receive queue if the queue pair uses a shared one, or only sends.
     ///
     /// # Errors
     /// As [`QueuePairBuilder::create`].
@@ -62,7 +62,7 @@ impl ProtectionDomain {
         self.create_driver_parts(init, DriverQp::default())
     }
 
-    /// The same of a driver's own type, or with choices that only a driver has.
+    /// The same for a type of queue pair that only one driver has, or with options that only one driver has.
     ///
     /// # Errors
     /// The same.
@@ -91,7 +91,7 @@ impl From<XrcReceiveQueuePair> for QueuePair {
     }
 }
 
-/// A queue pair over a table of work queues has no own queues.
+/// A queue pair on a table of work queues has no queues of its own.
 impl From<RssQueuePair> for QueuePair {
     fn from(qp: RssQueuePair) -> Self {
         let capacity = Capacity::default();
@@ -211,12 +211,13 @@ impl QueuePair {
 }
 
 impl QueuePair {
-    /// Refuses a large send that the device or this queue pair cannot take, with so many bytes of header and of data.
-    /// `wants_head` as [`SendQueue::wants_head`] says.
+    /// Refuses a large send that the device or this queue pair does not support. `header` and `bytes` are the lengths of the header
+    /// and of the data in bytes; `wants_head` is the result of [`SendQueue::wants_head`].
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a header that the queue was not made for, no
-    /// data, or more than the device takes at once; [`Unsupported`](crate::ErrorKind::Unsupported) on a device that does not cut frames.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a header that is too short or longer than the queue pair was created
+    /// for, an `mss` of zero, no data, or more data than the device accepts in one request;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) on a device without large sends.
     pub fn check_large(&self, wants_head: bool, header: usize, mss: u16, bytes: u64) -> Result<()> {
         let object = self.shared.object();
         let room = post::LargeRoom { object, wants_head, most: self.capacity.large_header };

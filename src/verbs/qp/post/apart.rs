@@ -14,7 +14,7 @@ impl<T: QpType> QueuePair<T> {
         })
     }
 
-    /// The same by the shortest way, straight to the device.
+    /// The same by the shortest path: the request is written directly to the device's ring.
     #[inline(never)]
     pub(super) fn one_numbered(
         &mut self,
@@ -148,7 +148,8 @@ impl<T: QpType> QueuePair<T> {
         }
     }
 
-    /// Posts by the shortest way of slots with a flag each. None, and nothing is done, where that does not go to its end.
+    /// Posts by the shortest path for slots with a flag each. Returns `None`, with nothing done, if that path cannot post all of
+    /// the requests.
     #[inline(always)]
     fn post_flagged<'a, F: FillSends>(
         &'a mut self,

@@ -71,7 +71,7 @@ impl<L: Lower> Into<'_, '_, '_, L> {
     fn put_bytes<O: Encode>(self, request: &SendRequest<'_, O>, bytes: &[u8]) -> Result<(), Stopped> {
         let Self { posting, batch, slot, head } = self;
         let SendRequest { wr_id, operation, flags, .. } = request;
-        // The address for the answer would be read from these bytes (`copy_data`, rxe_mr.c, Linux 6.1).
+        // The kernel would read the address for the response from these bytes (`copy_data`, rxe_mr.c, Linux 6.1).
         if operation.is_answered() {
             return Err(Stopped::without_place());
         }
@@ -96,7 +96,7 @@ impl<L: Lower> Into<'_, '_, '_, L> {
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
         batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
         let slot = batch.slot_behind(slot);
-        // Not earlier: if the ring is full, the next slot is that of a request that has not completed.
+        // Not before `put`: if the ring is full, the next slot is that of a request that has not completed.
         match (segments, operation.address()) {
             ([segment], None) if L::IS_IN_ORDER => posting.held.hold_in_order(slot, segment.region()),
             (segments, address) => posting.held.hold(slot, segments, address),

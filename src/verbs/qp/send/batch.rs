@@ -9,11 +9,11 @@ use crate::completion_counter::{Bound, Posted};
 use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
 
-/// How a batch of requests is made, for whichever driver.
+/// Fills a batch of requests, for any driver.
 pub trait FillSends {
     /// The kind of all requests, if it is known at compile time.
     const KIND: Option<RequestKind> = None;
-    /// Whether it supports queues whose slots have a flag each. Otherwise such a queue refuses it as lacking.
+    /// Whether it supports queues whose slots have a flag each. Otherwise such a queue refuses it with [`Refused::Lacks`].
     const KNOWS_FLAGS: bool = true;
     /// The error with which it stops.
     type Error: From<Refused>;
@@ -25,7 +25,7 @@ pub trait FillSends {
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Self::Error>;
 }
 
-/// A batch of requests on its way into the slots of a send queue.
+/// A batch of requests that is written into the slots of a send queue.
 #[derive(Debug)]
 pub struct Batch<'a, L> {
     pub(super) lower: L,
@@ -43,13 +43,13 @@ pub(super) struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// The same, to be passed on: a batch whose address is not taken is kept in registers.
+    /// The same, to be passed by value: the compiler keeps a batch in registers if nothing takes its address.
     #[inline(always)]
     fn lend(&mut self) -> Counting<'_> {
         Counting { begun: self.begun, bound: self.bound }
     }
 
-    /// A request begins, so the one before it is complete.
+    /// Records a request that begins. The one before it is then complete, and is staged.
     #[cold]
     #[inline(never)]
     fn begin(self, next: Posted) -> Result<(), Refused> {
@@ -79,34 +79,36 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.next_slot()
     }
 
-    /// The slot of the next request; or of the last one, if the queue reports that instead: see [`Lower::last_slot`].
+    /// The slot of the next request; zero if the queue reports it only afterwards: see [`Lower::last_slot`].
     #[inline(always)]
     pub(crate) fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
     }
 
-    /// The slot of the last request. `before` is what `slot_before` returned before it.
+    /// The slot of the last request. `before` is what `slot_before` returned before that request was put.
     #[inline(always)]
     pub(crate) fn slot_behind(&self, before: u32) -> u32 {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
-    /// If slots are used in no order: the slot of the request with this number, counted from the last publication.
+    /// If slots are not used in their order, the slot of the request with this number, counted from zero since the last
+    /// publication.
     pub(crate) fn filled(&self, number: u32) -> Option<u32> {
         self.lower.filled(number)
     }
 
-    /// Most pieces of memory of a request.
+    /// Maximum number of pieces of memory of a request.
     #[inline(always)]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Writes a request into the next slot. `head` is the first bytes of a frame, if [`SendQueue::wants_head`](super::SendQueue::wants_head).
+    /// Writes a request into the next slot. `head` contains the first bytes of a frame, if
+    /// [`SendQueue::wants_head`](super::SendQueue::wants_head) is true.
     ///
     /// # Errors
-    /// [`Refused::Full`]; [`Refused::TooLarge`]; [`Refused::Lacks`] for what the driver or the device has not; [`Refused::NotReady`].
-    /// Nothing is written then.
+    /// [`Refused::Full`]; [`Refused::TooLarge`]; [`Refused::Lacks`] for what the driver or the device does not support;
+    /// [`Refused::NotReady`]; [`Refused::Unsignaled`]. The slot is not used then.
     #[inline(always)]
     pub fn put<'b, P, B>(
         &mut self,
@@ -133,7 +135,7 @@ impl<L: Lower> Batch<'_, L> {
         put
     }
 
-    /// Writes all of a request into the next slot but its data, of which it has none until it is told.
+    /// Writes a request into the next slot without its data. It has no data until [`Batch::set_data`].
     ///
     /// # Errors
     /// As [`Batch::put`].
@@ -149,11 +151,12 @@ impl<L: Lower> Batch<'_, L> {
         begun
     }
 
-    /// Gives the request that was begun last its data, and flags, in the place of what was set before. `head` is the first bytes of a
-    /// frame, if [`SendQueue::wants_head`](super::SendQueue::wants_head).
+    /// Sets the data and flags of the request that was begun last, replacing what was set before. `head` contains the first bytes
+    /// of a frame, if [`SendQueue::wants_head`](super::SendQueue::wants_head) is true.
     ///
     /// # Errors
-    /// [`Refused::TooLarge`]; [`Refused::NotBegun`]. All is to be taken back then ([`SendQueue::rewind`](super::SendQueue::rewind)).
+    /// [`Refused::TooLarge`]; [`Refused::NotBegun`]. All unpublished requests must be discarded then
+    /// ([`SendQueue::rewind`](super::SendQueue::rewind)).
     #[inline(always)]
     pub fn set_data<'b, P, B>(
         &mut self,
@@ -174,7 +177,7 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.set_data(flags, head, data)
     }
 
-    /// Gives that datagram its address: the handle's, queue pair and queue key there.
+    /// Sets the address of that datagram: the address handle, and the queue pair and queue key at the destination.
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
@@ -183,7 +186,7 @@ impl<L: Lower> Batch<'_, L> {
         self.lower.set_address(ah, qp_num, qkey)
     }
 
-    /// Gives that request over an extended connection the number of the shared receive queue there.
+    /// Sets the number of the peer's shared receive queue for that request over an extended connection.
     ///
     /// # Errors
     /// As [`Batch::set_address`].
@@ -204,7 +207,7 @@ impl<L: Lower> Batch<'_, L> {
         }
     }
 
-    /// Discards the request that was to be posted.
+    /// Discards the record of the request, which was not put.
     #[inline(always)]
     fn forget(&mut self) {
         if let Some(counting) = &mut self.counting {

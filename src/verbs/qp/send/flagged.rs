@@ -35,7 +35,7 @@ impl SendQueue {
         origin.ask()?;
         let mut batch = Batch { lower: sends.straight()?, pieces: *pieces, inline: *inline, counting: None };
         let filled = how.fill(&mut batch);
-        // There is nothing at any other place.
+        // No request waits in the copy of the ring.
         sends.tell();
         Some(filled)
     }
@@ -67,8 +67,9 @@ impl SendQueue {
         origin.is_here() && sends.post_datagrams(count, fill)
     }
 
-    /// Posts a batch by the shortest way, all of it, and shows it to the device. None, and nothing is done, when `how` stops, in a queue whose
-    /// slots have no flags, where counters are bound, and in a child of `fork`: there is [`SendQueue::post_flagged_at_length`].
+    /// Posts a complete batch by the shortest path and shows it to the device. Returns `None`, with nothing done, if `how` stops,
+    /// for a queue whose slots have no flags, if counters are bound, and in a child of `fork`. If counters are bound, use
+    /// [`SendQueue::post_flagged_at_length`].
     ///
     /// # Errors
     /// As [`SendQueue::try_publish`].
@@ -77,7 +78,7 @@ impl SendQueue {
         if self.bound.is_some() { None } else { self.fill_flagged::<false, F>(how) }
     }
 
-    /// The same, also where counters are bound.
+    /// The same, also if counters are bound.
     ///
     /// # Errors
     /// As [`SendQueue::try_publish`].

@@ -26,7 +26,7 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::process::{Here, Origin, elsewhere};
 use crate::verbs::work::{NOT_READY, refused};
 
-/// A send queue. A request names memory by address and key, and whoever posts it keeps that memory until it is completed.
+/// A send queue. A request names memory by address and key, and its caller must keep that memory until the request has completed.
 #[derive(Debug)]
 pub struct SendQueue {
     sends: Sends,
@@ -47,7 +47,7 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// For the queue pair with this handle, with room for so many pieces and inline bytes in each request.
+    /// For the queue pair with this handle. Each request may have up to `pieces` pieces, or up to `inline` inline bytes.
     pub(super) fn new(context: &Context, handle: u32, sends: Sends, pieces: u32, inline: u32) -> Self {
         let doorbell = context.doorbell(handle);
         let origin = context.origin();
@@ -86,13 +86,13 @@ impl SendQueue {
         self.sends.next_slot()
     }
 
-    /// Whether the device must find the first bytes of a frame in the request itself: then [`Batch::put`] is to be given them.
+    /// Whether the device needs the first bytes of a frame in the request itself. They must then be passed to [`Batch::put`].
     #[inline]
     pub fn wants_head(&self) -> bool {
         self.wants_head != 0
     }
 
-    /// Most pieces of memory of a request.
+    /// Maximum number of pieces of memory of a request.
     #[inline]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
@@ -140,10 +140,10 @@ impl SendQueue {
         })
     }
 
-    /// A step of one request in whichever queue: it is begun, or gets its data. The device sees it after [`SendQueue::publish`].
+    /// Performs a step of one request in any queue: begins it, or sets its data. The device sees it after [`SendQueue::publish`].
     ///
     /// # Errors
-    /// [`Refused::Elsewhere`], before anything is asked.
+    /// [`Refused::Elsewhere`] in a child of `fork`, before anything else is checked; and those of `how`.
     #[inline(always)]
     pub fn step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
         match self.sends.way() {
@@ -153,7 +153,7 @@ impl SendQueue {
         }
     }
 
-    /// A batch of several, in the same way.
+    /// The same for a batch of several requests.
     ///
     /// # Errors
     /// As [`SendQueue::step`].
@@ -183,15 +183,17 @@ impl SendQueue {
         answer
     }
 
-    /// Of what the queue is: the shortest way is [`SendQueue::step_in_slots`] or [`SendQueue::step_in_blocks`].
+    /// The layout of the queue. The shortest path for slots is [`SendQueue::step_in_slots`], and for blocks
+    /// [`SendQueue::step_in_blocks`].
     #[cfg(feature = "raw")]
     pub fn layout(&self) -> SendLayout {
         self.sends.layout()
     }
 
-    /// A step of one request by the shortest way, for whoever has asked which process this is. None when something else was asked, in a
-    /// queue without slots, and where counters are bound: there is [`SendQueue::step`]. Unless it `LOOKS`, a request is refused as for
-    /// a full queue when there is none left of the slots that were free when it looked last.
+    /// A step of one request by the shortest path, for a caller that has already checked the process: `here` is the result of that
+    /// check. Returns `None` if `here` is not the process that owns the queue, for a queue without slots, and if counters are
+    /// bound: use [`SendQueue::step`] then. Unless it `LOOKS` at the consumer index, only slots that are already known to be free
+    /// are used, and a request is refused as for a full queue if there is none.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn step_in_slots<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
@@ -211,7 +213,7 @@ impl SendQueue {
         is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same for both, in a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
+    /// As both of these, for a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn step_in_blocks<const LOOKS: bool, const KIND: u8>(
@@ -263,7 +265,8 @@ impl SendQueue {
         self.publish_as(op)
     }
 
-    /// Posts a request of the crate itself behind all others, which no counter counts. Returns its slot, or `None` if there is no room.
+    /// Posts one of the crate's own requests behind all others. No counter counts it. Returns its slot, or `None` if there is no
+    /// room.
     pub(super) fn post_marker(&mut self, op: &'static str, wr_id: u64) -> Result<Option<u32>> {
         let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };
         let (mut at, opcode) = (None, Opcode::Send);
@@ -287,7 +290,7 @@ impl SendQueue {
         Ok(at)
     }
 
-    /// Forgets what was put and not published.
+    /// Discards the requests that were put and not published.
     #[cold]
     pub fn rewind(&mut self) {
         if self.origin.is_here() {
@@ -297,15 +300,16 @@ impl SendQueue {
         }
     }
 
-    /// Shows the device every request put so far. With an error it has seen none of them.
+    /// Shows the device every request that was put.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) when the queue pair is not ready to send, and others of the kernel where it has to be
-    /// told; [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`.
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the queue pair is not ready to send: the device has seen none of the requests,
+    /// and they are taken back. [`Disassociated`](ErrorKind::Disassociated) in a child of `fork`, with nothing done. Others of the
+    /// kernel if a command notifies the device: it is not known then whether the device has seen the requests.
     ///
     /// # Kernel
-    /// The doorbell is `POST_SEND` by `INVOKE_WRITE`, with no request in it: the kernel looks at the ring
-    /// (rxe_post_send, rxe_verbs.c, Linux 6.1).
+    /// The doorbell is `POST_SEND` through `INVOKE_WRITE`, without a request: it makes the kernel read the ring (rxe_post_send,
+    /// rxe_verbs.c, Linux 6.1).
     #[inline(always)]
     pub fn publish(&mut self) -> Result<()> {
         self.publish_as(SEND)
@@ -318,7 +322,7 @@ impl SendQueue {
         self.show(op, here).map_err(|why| self.not_looked_at(op, why))
     }
 
-    /// The same with what was refused as a word, of which [`SendQueue::unseen`] makes the error.
+    /// The same, but a failure is returned as a small value, which must be passed to [`SendQueue::unseen`].
     ///
     /// # Errors
     /// As [`SendQueue::publish`].
@@ -331,25 +335,25 @@ impl SendQueue {
         }
     }
 
-    /// This process, if it is the queue's.
+    /// This process, if it owns the queue.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn here(&self) -> Option<Here> {
         self.origin.ask()
     }
 
-    /// The same for whoever has asked which process this is.
+    /// As [`SendQueue::try_publish`], for a caller that has already checked the process: `here` is the result of that check.
     ///
     /// # Errors
-    /// As [`SendQueue::publish`], also when something else was asked.
+    /// As [`SendQueue::publish`]; if `here` is not the process that owns the queue, that for a child of `fork`.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn publish_here(&mut self, here: Here) -> Result<(), Unseen> {
         if self.origin.is(here) { self.show(SEND, here) } else { Err(Unseen::ELSEWHERE) }
     }
 
-    /// The error of what was refused by [`SendQueue::try_publish`], [`SendQueue::publish_here`] or [`SendQueue::post_flagged`]. Requests that the kernel
-    /// has not looked at are taken back.
+    /// The error for a failure of [`SendQueue::try_publish`], [`SendQueue::publish_here`] or [`SendQueue::post_flagged`]. Takes
+    /// back the requests if the kernel has refused to read them.
     #[cold]
     pub fn unseen(&mut self, why: Unseen) -> Error {
         self.not_looked_at(SEND, why)
@@ -413,7 +417,7 @@ impl Drop for Halfway<'_> {
     }
 }
 
-/// The name of posting in errors.
+/// The name of the operation in errors.
 pub(super) const SEND: &str = "qp.post_send";
 
 struct Filling<'a, F> {

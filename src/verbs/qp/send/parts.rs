@@ -10,17 +10,19 @@ use crate::driver::request::{Opcode, Refused};
 use crate::kernel::process::Here;
 
 impl SendQueue {
-    /// Writes all of a request but its data, and its address if it has none yet, in a queue that takes parts in any order.
+    /// Begins a request in a queue whose requests are written in parts, in any order. Its data, and its address if `opcode`
+    /// contains none, are set afterwards.
     ///
     /// # Errors
-    /// [`Refused::Lacks`] in other queues; as [`Batch::begin`] and [`SendQueue::step`].
+    /// [`Refused::Lacks`] for other queues; those of [`Batch::begin`] and [`SendQueue::step`].
     pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         self.apart_at_once(Begin { wr_id, flags, opcode })
     }
 
-    /// A step of one request, which is begun or gets a part; none in a queue that takes no parts, where counters are bound, and in a child of
-    /// `fork`. What it refuses may be done by the longer ways, and nothing of it is done here. Whoever has asked which process this `is` says so for the first step; no more is asked for those that follow, as long as nobody else
-    /// could have the queue.
+    /// A step of one request by the shortest path: it is begun, or a part of it is set. If a step is refused, it has done nothing,
+    /// and a longer path may do it. Returns `None` for a queue whose requests are not written in parts. With `is`, the result of a
+    /// check of the process, it also returns `None` if counters are bound, or if `is` is not the process that owns the queue. The
+    /// first step of a batch needs `is`. The steps that follow do not need it, if no other code could use the queue in between.
     #[inline(always)]
     pub fn parts(&mut self, is: Option<Here>) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
@@ -33,7 +35,7 @@ impl SendQueue {
         Some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// Shows the device every request of which the parts were written, for whom [`SendQueue::parts`] is.
+    /// Shows the device every request that was written with [`SendQueue::parts`]. It does not check the process.
     #[inline(always)]
     pub fn publish_parts(&mut self) {
         if let Some(sends) = self.sends.numbered_alone() {
@@ -41,15 +43,15 @@ impl SendQueue {
         }
     }
 
-    /// Says of the request that was begun last how the device shall go about it, as its driver numbers that.
+    /// Sets the processing hints of the request that was begun last, in the numbers of its driver.
     ///
     /// # Errors
-    /// [`Refused::NotBegun`]; [`Refused::Lacks`] for other devices; as [`SendQueue::step`].
+    /// [`Refused::NotBegun`]; [`Refused::Lacks`] for devices without hints; [`Refused::Elsewhere`] in a child of `fork`.
     pub fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         if self.origin.is_here() { self.sends.set_hints(hints) } else { Err(Refused::Elsewhere) }
     }
 
-    /// Where the ring lies, of a device whose rings programs may use themselves: then they post nothing here.
+    /// The ring, if the device allows programs to use its rings directly. A program that does so must not post here.
     pub fn own_ring(&self) -> Option<OwnRing> {
         self.sends.own_ring()
     }
