@@ -73,7 +73,7 @@ impl Pointer {
 
     /// What it points to; `None` if it is null.
     pub(crate) fn get<'a, T>(self) -> Option<&'a T> {
-        // SAFETY: by the contract of the call this came with, it is null or points to a `T` (second and third points).
+        // SAFETY: by the contract of the call from which the pointer comes, it is null or points to a `T` (first and second form).
         unsafe { self.0.cast::<T>().as_ref() }
     }
 

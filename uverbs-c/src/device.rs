@@ -183,7 +183,7 @@ pub(crate) extern "C" fn free_device_list(list: Handed) {
     }
 }
 
-/// Also for a device of a driver library.
+/// Also accepts a device of a driver library.
 pub(crate) extern "C" fn get_device_name(device: Option<&Head>) -> Pointer {
     device.map_or(Pointer::NULL, |head| Pointer::to(&head.c.name))
 }
