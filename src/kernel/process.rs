@@ -71,7 +71,7 @@ impl Origin {
         }
     }
 
-    /// This process. Without memory for its page it is none, so that all that is asked for is refused.
+    /// This process. If there is no memory for its page, the result belongs to no process, so that everything is refused.
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub fn here() -> Self {
         Self::new().unwrap_or(Self(&NOWHERE))
@@ -393,7 +393,7 @@ fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
 #[derive(Debug)]
 struct Page(NonNull<AtomicU32>);
 
-// SAFETY: all that can be done with it is done with an atomic; any thread may unmap it.
+// SAFETY: a page only gives access to atomics, which any thread may use, and any thread may unmap it.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -408,7 +408,7 @@ impl Page {
     fn wiped() -> Result<Self, Errno> {
         let page = Self::map(libc::MAP_PRIVATE)?;
         if !cfg!(miri) {
-            // SAFETY: the page is a mapping of our own, private and anonymous as madvise(2) wants it.
+            // SAFETY: the page is a mapping of our own, private and anonymous as madvise(2) requires.
             let answer = unsafe { libc::madvise(page.0.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK) };
             Errno::result(answer)?;
         }

@@ -110,15 +110,15 @@ impl Drop for Block {
 #[derive(Debug)]
 struct Boxed(NonNull<[u8]>);
 
-// SAFETY: as of a `Block`.
+// SAFETY: as for a `Block`.
 unsafe impl Send for Boxed {}
-// SAFETY: as of a `Block`.
+// SAFETY: as for a `Block`.
 unsafe impl Sync for Boxed {}
 
 impl Boxed {
     fn into_box(self) -> Box<[u8]> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it was made by `Box::into_raw`, and is put together again only here and in `drop`, which is not called any more.
+        // SAFETY: it was made by `Box::into_raw`, and becomes a box again only here and in `drop`, which is no longer called.
         unsafe { Box::from_raw(this.0.as_ptr()) }
     }
 }

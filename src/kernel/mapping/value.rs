@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Mapping;
 use super::barrier::after_owner;
 
-/// A value that was found once. Reading it is two loads.
+/// A value whose address was determined once. Reading it is two loads.
 pub(crate) struct Value<T> {
     place: NonNull<AtomicU64>,
     _owner: Arc<T>,
