@@ -1,4 +1,4 @@
-//! A kernel object: the handle and the one destroying `Drop`.
+//! A kernel object: its handle, and the only `Drop` that destroys one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
