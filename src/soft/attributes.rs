@@ -72,7 +72,7 @@ fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMas
             gids::resolve(&source, &request.dest.dgid)?;
         }
     }
-    // There is no alternate path either.
+    // There is no alternate path.
     check(!mask.contains(QpAttrMask::ALT_PATH))
 }
 

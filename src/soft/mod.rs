@@ -90,7 +90,7 @@ pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
 pub(crate) const FIRMWARE: &str = "0.1.0";
 const NAME: &str = "soft0";
 
-/// A soft device: it plays the part of the hardware, and can be opened any number of times.
+/// A soft device: it takes the place of the hardware, and can be opened any number of times.
 ///
 /// Clones are the same device. It exists as long as a clone or an open context. It is memory of the process that created it: in a
 /// child of `fork` it cannot be opened, and calls have no effect.

@@ -76,7 +76,7 @@ fn check(call: &mut Call<'_, '_, '_>, index: usize, attr: &Attr, want: Want) -> 
     }
 }
 
-/// Neither enum attributes nor anything else here uses these two bytes.
+/// Only enum attributes use these two bytes, and no method here has one.
 fn is_reserved_set(attr: &Attr) -> bool {
     attr.elem_id != 0 || attr.reserved != 0
 }
