@@ -79,7 +79,7 @@ impl Pointer {
 
     /// The object whose event has this cookie.
     pub(crate) fn of_event<'a, T>(cookie: u64) -> &'a T {
-        // SAFETY: it is the object's address, and the object is there (third form).
+        // SAFETY: the cookie is the object's address, and the object still exists (third form).
         unsafe { &*Self::from_word(cookie).0.cast::<T>() }
     }
 
@@ -185,7 +185,7 @@ impl Text {
 #[repr(transparent)]
 pub(crate) struct Handed(pub(crate) Pointer);
 
-/// Objects that C holds. `T` begins with the structure that C knows, and has a reference count.
+/// Objects that C holds. `T` begins with the structure that C accesses, and has a reference count.
 pub(crate) struct Counted;
 
 impl Counted {
@@ -200,7 +200,7 @@ impl Counted {
         (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
     }
 
-    /// Another reference to an object of which C has one.
+    /// Another reference to an object to which C has one.
     pub(crate) fn share<T>(pointer: Pointer) -> Option<Arc<T>> {
         // C keeps its own.
         let object = Self::take::<T>(Handed(pointer)).map(ManuallyDrop::new)?;

@@ -23,8 +23,7 @@ fn create(context: Option<&Context>, attr: Option<&CountersInitAttr>) -> Answer<
         return Err(EOPNOTSUPP);
     }
     let counters = context.context.create_counters().map_err(|error| match error.kind() {
-        // If the kernel's driver lacks the method, the library returns EPROTONOSUPPORT; librxe lacks the function, for which libibverbs
-        // returns this.
+        // The kernel returns EPROTONOSUPPORT for a method that its driver lacks; libibverbs returns this for a function that librxe lacks.
         ErrorKind::Unsupported => EOPNOTSUPP,
         _ => Code::from(error),
     })?;

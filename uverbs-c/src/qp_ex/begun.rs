@@ -1,7 +1,7 @@
 //! The request that was begun last, until all its parts are set.
 //!
-//! To begin an operation only notes it: the call that sets its data writes the whole request. Separate functions do everything else: data
-//! that is set again, an address that is set after the data, an operation without data.
+//! Beginning an operation only records it: the call that sets its data writes the whole request. Separate functions do everything else:
+//! data that is set again, an address that is set after the data, an operation without data.
 
 use std::borrow::Borrow;
 
@@ -35,7 +35,7 @@ pub(super) enum Stage {
     /// A write or a read, which is written when its data is set: at [`Begun::remote`].
     Write,
     Read,
-    /// Another operation, which is written when its data is set, as noted in [`Begun`].
+    /// Another operation, which is written when its data is set, as recorded in [`Begun`].
     Other,
     /// A datagram to [`Begun::to`], which is written when its data is set; and one whose address is not set.
     Addressed,
