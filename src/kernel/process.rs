@@ -153,8 +153,8 @@ pub(crate) fn elsewhere(op: &'static str) -> Error {
     Error::refused(op, Errno::EIO, hint)
 }
 
-/// A word that is all ones as long as a short code path may be taken. It is zero in another process, and after the gate was
-/// closed, so that one read checks both.
+/// A word that is all ones while a short code path may be taken. It is zero in another process, and after the gate was closed, so that one
+/// read checks both.
 #[derive(Debug)]
 pub(crate) struct Gate(Passage);
 
@@ -365,7 +365,7 @@ impl<T: Default + Send> Local<T> {
             let origin = here.unwrap_or(Origin(&NOWHERE));
             let place = Box::into_raw(Box::new((origin, Mutex::new(inherited.unwrap_or_default()))));
             if self.place.compare_exchange(known, place, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other code has a reference to it.
                 drop(unsafe { Box::from_raw(place) });
             }
         }
@@ -389,7 +389,7 @@ fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
     unsafe { pointer.as_ref() }
 }
 
-/// A page of which the first word is used.
+/// A page whose first word is used.
 #[derive(Debug)]
 struct Page(NonNull<AtomicU32>);
 
@@ -428,7 +428,7 @@ impl Page {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the first word of the page, which is mapped as long as `self` is there.
+        // SAFETY: the first word of the page, which is mapped while `self` exists.
         unsafe { self.0.as_ref() }
     }
 

@@ -30,8 +30,8 @@ use crate::kernel::mapping::Mapping;
 /// without a device, use [`Script`].
 ///
 /// # Safety
-/// The library frees memory and reads answers according to what its transport returns. For every command, as long as the
-/// transport exists, an implementation must therefore guarantee:
+/// The library frees memory and reads answers according to what its transport returns. For every command, while the transport exists, an
+/// implementation must therefore guarantee:
 /// - The command is executed at most once, by one device, and nothing else is sent to that device through the same file. Objects
 ///   that it creates belong to the library: only the library's commands use or destroy them.
 /// - `Ok` means that the device has executed it. After `Ok` for `DEREG_MR`, or for the destroy of a queue or of another object to
