@@ -225,8 +225,8 @@ pub struct Gid {
 }
 
 impl Context {
-    /// The firmware version as text. `number` is `fw_ver` of [`query_device`](Self::query_device), which each driver formats in
-    /// its own way; without a number, it is the text that the kernel reports. It may be empty.
+    /// The firmware version as text. `number` is `fw_ver` of [`query_device`](Self::query_device), which each driver formats in its own
+    /// way; for drivers whose format this crate does not know, it is the text that the kernel reports. It may be empty.
     pub fn firmware(&self, number: u64) -> String {
         self.driver().firmware(number).unwrap_or_else(|| self.device().firmware().to_owned())
     }

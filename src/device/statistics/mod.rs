@@ -103,8 +103,8 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if neither netlink nor sysfs knows it, as in some containers,
-    /// and those of reading sysfs.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if neither netlink nor sysfs has it, as in some containers, and those of
+    /// reading sysfs.
     ///
     /// # Kernel
     /// `nldev_stat_get_doit` (core/nldev.c) and core/sysfs.c, Linux 5.3.
