@@ -62,8 +62,8 @@ impl State {
         }
     }
 
-    /// Puts a frame into the oldest posted receive. The completion has the flow tag in its immediate data, without a flag that says so;
-    /// zero if there is no tag, as on mlx5.
+    /// Puts a frame into the oldest posted receive. The completion has the flow tag in its immediate data, without a flag for it; zero if
+    /// there is no tag, as on mlx5.
     fn receive(&mut self, number: u32, frame: &[u8], port: u8, tag: Option<u32>) {
         let wc = Wc { ex: tag.unwrap_or(0), port_num: port, ..Wc::new_zeroed() };
         self.land(number, frame, wc, false);
@@ -169,8 +169,8 @@ impl State {
         }
     }
 
-    /// A request ends with "flushed". `is_told` is whether the completion of the previous one was written; the result is the same for this
-    /// one.
+    /// A request ends with "flushed". `is_told` is whether the completion of the previous request was written. Returns whether that of this
+    /// one was.
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32, is_told: bool) -> bool {
         if !is_told && self.profile.flushes_in_silence() {
             return false;

@@ -72,7 +72,7 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl Call<'_, '_, '_> {
-    /// The memory of the process whose addresses the device knows.
+    /// The memory of the process that the device can find by its address.
     pub(super) fn blocks(&self) -> &[Mapping] {
         let own = self.state.files.get(&self.file).and_then(|file| file.only_memory.as_deref());
         own.unwrap_or_else(|| self.command.registered().map_or(&[], std::slice::from_ref))

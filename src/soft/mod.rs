@@ -8,10 +8,11 @@
 //! Differences from hardware:
 //! - Its port is looped back: sent frames arrive again, except at the sender itself.
 //! - Its queues are rxe's rings, but they also support raw packets and extended reliable connections, which rxe does not.
-//! - Messages and datagrams do not become frames: no flow and no capture sees them. None is lost, and there are no timers: a
-//!   message without a posted receive waits for one if the sender's RNR retry count is 7, and fails immediately with a smaller
-//!   count. A message to a queue pair that does not exist fails immediately, whatever the retry count. Posting a receive notifies
-//!   the device, so its effects are complete when the call returns.
+//! - Messages and datagrams do not become frames: no flow matches them, and no capture contains them. None is lost, and there are no
+//!   timers: a message without a posted receive waits for one if the sender's RNR retry count is 7, and fails immediately with a smaller
+//!   count. A message to a queue pair that does not exist fails immediately, whatever the retry count (with a [profile like
+//!   rxe](Profile::rxe), a count of 7 means that it is retried for ever). Posting a receive notifies the device, so its effects are
+//!   complete when the call returns.
 //! - A flow tag is in the completion's immediate data.
 //! - When an object is destroyed, the number of its events that were read is reported as zero.
 //! - Its port counts frames and their bytes ([`Device::statistics`](crate::Device::statistics)); looped-back frames count in both
