@@ -196,7 +196,8 @@ impl Counted {
 
     /// Takes a reference back from C.
     pub(crate) fn take<T>(Handed(pointer): Handed) -> Option<Arc<T>> {
-        // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)), but for what `share` takes and keeps for it.
+        // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)); `share` takes it only for a moment, and leaves
+        // the reference to C.
         (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
     }
 

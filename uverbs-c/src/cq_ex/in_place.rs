@@ -153,7 +153,7 @@ extern "C" fn read_completion_ts(_: &Cq) -> u64 {
     0
 }
 
-/// The same.
+/// As for the timestamp, the kernel's layout has no field for it.
 extern "C" fn read_cvlan(_: &Cq) -> u16 {
     0
 }
