@@ -54,7 +54,7 @@ impl Origin {
     /// This process.
     ///
     /// # Errors
-    /// `ENOMEM` when there is no memory for its page, which is made the first time.
+    /// `ENOMEM` if there is no memory for its page, which the first call maps.
     pub(crate) fn new() -> Result<Self, Errno> {
         loop {
             let known = HERE.load(Ordering::Acquire);
@@ -435,7 +435,7 @@ impl Page {
     /// Leaks the page, and returns all its words.
     fn leak(self) -> &'static [AtomicU32; WORDS_OF_PAGE] {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the page, which is not unmapped any more.
+        // SAFETY: the page, which is never unmapped.
         unsafe { this.0.cast().as_ref() }
     }
 }

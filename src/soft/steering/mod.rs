@@ -61,7 +61,7 @@ pub(crate) struct Delivery {
     pub(crate) counters: Option<u32>,
     /// Tag for the completion: that of the table entry, see [`Table::insert`].
     pub(crate) tag: Option<u32>,
-    /// The frame goes no further.
+    /// The rule drops the frame.
     pub(crate) drop: bool,
 }
 
