@@ -1,4 +1,4 @@
-//! Devices: those that exist, before any is opened.
+//! Devices: the existing ones, before they are opened.
 
 pub(crate) mod context;
 mod netlink;
@@ -314,9 +314,8 @@ impl IntoIterator for Devices {
 
 /// Every RDMA device that can be opened, in the kernel's order.
 ///
-/// The kernel is asked through RDMA netlink. If that is not possible or incomplete (no module, a sandbox, an older kernel), sysfs
-/// is read, below `SYSFS_PATH` if that is set, as in libibverbs, otherwise below `/sys`. If netlink answers, sysfs may be
-/// missing.
+/// The kernel is queried through RDMA netlink. If that is not possible or incomplete (no module, a sandbox, an older kernel), sysfs is
+/// read, below `SYSFS_PATH` if that is set, as in libibverbs, otherwise below `/sys`. If netlink answers, sysfs may be missing.
 ///
 /// # Errors
 /// Errors of reading. A machine without RDMA has no devices, which is not an error.

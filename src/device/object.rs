@@ -1,4 +1,4 @@
-//! A kernel object: the handle and the one destroying `Drop`.
+//! A kernel object: its handle, and the only `Drop` that destroys one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,10 +84,10 @@ pub(crate) struct Object {
     context: Context,
     kind: Kind,
     id: u32,
-    /// False after the kernel has released the handle, or if the kernel must never be told to.
+    /// False after the kernel has released the handle, or if no command may be sent to release it.
     live: AtomicBool,
-    /// Memory to which the device may write as long as the object exists. If the kernel never confirms the destruction, the memory is
-    /// leaked on purpose.
+    /// Memory to which the device may write while the object exists. If the kernel never confirms the destruction, the memory is leaked on
+    /// purpose.
     memory: Mutex<Vec<Mapping>>,
     made: Moment,
 }
@@ -116,7 +116,7 @@ impl Object {
         }
     }
 
-    /// The same, and keeps the memory to which the device may write as long as the object exists.
+    /// The same, and keeps the memory to which the device may write while the object exists.
     pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
         memory.into_iter().for_each(|memory| self.hold(memory));
         self

@@ -35,10 +35,10 @@ enum Fault {
     Lacks(u16, u16),
 }
 
-/// The kernel's part.
+/// A simulated kernel.
 struct Kernel {
     fault: Fault,
-    /// The one device's.
+    /// The index of the only device, and the number of its ports.
     index: u32,
     ports: u32,
     /// The requests that it received.
@@ -110,7 +110,7 @@ impl Kernel {
             answer.extend(message(nl::nldev(op), sequence, &body));
         }
         let mut end = if is_list { message(nl::MSG_DONE, sequence, &[0; 4]) } else { Vec::new() };
-        // For another device than the one that exists.
+        // A request about another device than the existing one.
         if op != op::GET && query.get(4..8) != Some(&index[..]) {
             answer = message(nl::MSG_ERROR, sequence, &(-(Errno::EINVAL as i32)).to_ne_bytes());
             self.batches.push(answer);
@@ -271,7 +271,7 @@ fn without_sysfs_netlink_is_enough() {
     assert!(
         devices[0].pkey(1, 1).is_err() && devices[0].pkey(2, 0).is_err() && devices[0].pkey(0, 0).is_err()
     );
-    // The driver is unknown; opening the device finds it out.
+    // The driver is unknown; opening the device identifies it.
     let devices = found_with(Fault::Lacks(op::GET_CHARDEV, attr::UVERBS_DRIVER_ID), &tree.0);
     assert_eq!((devices[0].driver_id(), devices[0].abi_version()), (driver_id::UNKNOWN, 2));
     for fault in NO_NETLINK.iter().chain(NO_NODE) {

@@ -182,12 +182,12 @@ impl Error {
         self.op
     }
 
-    /// The errno, as a positive number; none if the kernel's answer was not valid, or if the kernel was not asked.
+    /// The errno, as a positive number; none if the kind is [`ErrorKind::Malformed`] or [`ErrorKind::OperationFailed`].
     pub fn errno(&self) -> Option<i32> {
         self.errno.map(|errno| errno as i32)
     }
 
-    /// What to do, if the crate knows.
+    /// What to do, if the crate has a hint for this error.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }

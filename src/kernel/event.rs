@@ -31,7 +31,7 @@ impl EventFile {
         Self { fd, is_nonblocking: AtomicBool::new(false) }
     }
 
-    /// Reads one record; `None` if there is none.
+    /// Reads one record; `None` if no record is available.
     pub(crate) fn read<T: FromBytes + IntoBytes>(&self, op: &'static str) -> Result<Option<T>> {
         // If several threads arrive here together, each sets the flag. A child of `fork` does too; it shares the file with its parent.
         if !self.is_nonblocking.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! How one talks to the kernel: commands, what carries them out, shared memory, event files, errors. It knows no object of verbs.
+//! Communication with the kernel: commands, the transports that carry them, shared memory, event files, errors. No object of verbs is
+//! defined or used here.
 
 pub mod command;
 pub(crate) mod error;

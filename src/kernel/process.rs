@@ -54,7 +54,7 @@ impl Origin {
     /// This process.
     ///
     /// # Errors
-    /// `ENOMEM` when there is no memory for its page, which is made the first time.
+    /// `ENOMEM` if there is no memory for its page, which the first call maps.
     pub(crate) fn new() -> Result<Self, Errno> {
         loop {
             let known = HERE.load(Ordering::Acquire);
@@ -71,7 +71,7 @@ impl Origin {
         }
     }
 
-    /// This process. Without memory for its page it is none, so that all that is asked for is refused.
+    /// This process. If there is no memory for its page, the result belongs to no process, so that everything is refused.
     #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
     pub fn here() -> Self {
         Self::new().unwrap_or(Self(&NOWHERE))
@@ -153,8 +153,8 @@ pub(crate) fn elsewhere(op: &'static str) -> Error {
     Error::refused(op, Errno::EIO, hint)
 }
 
-/// A word that is all ones as long as a short code path may be taken. It is zero in another process, and after the gate was
-/// closed, so that one read checks both.
+/// A word that is all ones while a short code path may be taken. It is zero in another process, and after the gate was closed, so that one
+/// read checks both.
 #[derive(Debug)]
 pub(crate) struct Gate(Passage);
 
@@ -365,7 +365,7 @@ impl<T: Default + Send> Local<T> {
             let origin = here.unwrap_or(Origin(&NOWHERE));
             let place = Box::into_raw(Box::new((origin, Mutex::new(inherited.unwrap_or_default()))));
             if self.place.compare_exchange(known, place, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other code has a reference to it.
                 drop(unsafe { Box::from_raw(place) });
             }
         }
@@ -389,11 +389,11 @@ fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
     unsafe { pointer.as_ref() }
 }
 
-/// A page of which the first word is used.
+/// A page whose first word is used.
 #[derive(Debug)]
 struct Page(NonNull<AtomicU32>);
 
-// SAFETY: all that can be done with it is done with an atomic; any thread may unmap it.
+// SAFETY: a page only gives access to atomics, which any thread may use, and any thread may unmap it.
 unsafe impl Send for Page {}
 // SAFETY: as above.
 unsafe impl Sync for Page {}
@@ -408,7 +408,7 @@ impl Page {
     fn wiped() -> Result<Self, Errno> {
         let page = Self::map(libc::MAP_PRIVATE)?;
         if !cfg!(miri) {
-            // SAFETY: the page is a mapping of our own, private and anonymous as madvise(2) wants it.
+            // SAFETY: the page is a mapping of our own, private and anonymous as madvise(2) requires.
             let answer = unsafe { libc::madvise(page.0.as_ptr().cast(), PAGE, libc::MADV_WIPEONFORK) };
             Errno::result(answer)?;
         }
@@ -428,14 +428,14 @@ impl Page {
     }
 
     fn word(&self) -> &AtomicU32 {
-        // SAFETY: the first word of the page, which is mapped as long as `self` is there.
+        // SAFETY: the first word of the page, which is mapped while `self` exists.
         unsafe { self.0.as_ref() }
     }
 
     /// Leaks the page, and returns all its words.
     fn leak(self) -> &'static [AtomicU32; WORDS_OF_PAGE] {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: the page, which is not unmapped any more.
+        // SAFETY: the page, which is never unmapped.
         unsafe { this.0.cast().as_ref() }
     }
 }

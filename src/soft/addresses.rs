@@ -58,7 +58,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         pd.uses += 1;
     }
     call.made(id);
-    // An old provider has no room for this and puts the whole address into its requests.
+    // An old provider has no room for this number and puts the whole address into its requests.
     if let Some(found) =
         call.find(UHW_OUT).filter(|found| usize::from(found.len) >= size_of::<rxe::CreateAhResp>())
     {

@@ -39,7 +39,7 @@ pub(super) fn allowed(
     let below = |state: u8| state <= qp_state::ERR;
     check(!has(QpAttrMask::CUR_STATE) || below(request.cur_qp_state))?;
     check(!has(QpAttrMask::STATE) || below(request.qp_state))?;
-    // rxe accepts any state that the command gives as the current one; a card knows its own.
+    // rxe accepts any state that the command gives as the current one; a card checks it against its own.
     let is_told = has(QpAttrMask::CUR_STATE);
     check(!is_told || profile.is_rxe() || request.cur_qp_state == qp.state)?;
     let from = if is_told { request.cur_qp_state } else { qp.state };
@@ -72,7 +72,7 @@ fn path(profile: &Profile, qp: &Qp, request: &mut ModifyQp, mask: &mut QpAttrMas
             gids::resolve(&source, &request.dest.dgid)?;
         }
     }
-    // There is no alternate path either.
+    // There is no alternate path.
     check(!mask.contains(QpAttrMask::ALT_PATH))
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Pending {
 
 pub(super) struct Call<'s, 'c, 'b> {
     pub(super) state: &'s mut State,
-    /// The open file by which it arrived.
+    /// The open file through which it arrived.
     pub(super) file: u32,
     pub(super) command: &'c mut Command<'b>,
     found: [Option<Found>; MOST],

@@ -1,4 +1,4 @@
-//! Hardware completion counters: an object that came with Linux 7.3 (uverbs_std_types_comp_cntr.c).
+//! Hardware completion counters, an object of Linux 7.3 and later (uverbs_std_types_comp_cntr.c).
 //!
 //! They behave as those of the only driver that has them, EFA's: the values are in memory that the request names (`efa_create_comp_cntr`,
 //! efa_verbs.c), and there is no command to read them. An unknown entry means the successes, and an unknown operation an increase, as in
@@ -64,7 +64,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The place of a value. The device follows no address: it knows only memory that the command or the connection names.
+/// The place of a value. The device accesses no addresses: it finds only memory that the command or the connection holds.
 fn place(call: &Call<'_, '_, '_>, id: u16) -> Result<(Mapping, usize), Errno> {
     let BufferDesc { type_, flags, addr, length, .. } = call.value(id)?;
     let is_right = flags == 0 && length >= 8 && type_ <= buffer_type::VA;

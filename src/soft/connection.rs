@@ -17,7 +17,7 @@ use super::{Hardware, NAME, parse};
 use crate::kernel::command::Command;
 use crate::kernel::transport::{AnyShape, Mapping, Transport};
 
-/// An open file. Dropping it closes it.
+/// An open file, which is closed when this is dropped.
 pub(super) struct Connection {
     pub(super) hardware: Arc<Hardware>,
     pub(super) file: u32,
@@ -32,7 +32,7 @@ impl AnyShape for Connection {
     }
 }
 
-// SAFETY: safe code on memory that it holds; see above.
+// SAFETY: it is safe code on memory that it holds itself; see above.
 unsafe impl Transport for Connection {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         let method = parse::method(&self.hardware.profile, command)?;

@@ -62,8 +62,8 @@ impl State {
         }
     }
 
-    /// Puts a frame into the oldest posted receive. The completion has the flow tag in its immediate data, without a flag that says so;
-    /// zero if there is no tag, as on mlx5.
+    /// Puts a frame into the oldest posted receive. The completion has the flow tag in its immediate data, without a flag for it; zero if
+    /// there is no tag, as on mlx5.
     fn receive(&mut self, number: u32, frame: &[u8], port: u8, tag: Option<u32>) {
         let wc = Wc { ex: tag.unwrap_or(0), port_num: port, ..Wc::new_zeroed() };
         self.land(number, frame, wc, false);
@@ -169,8 +169,8 @@ impl State {
         }
     }
 
-    /// A request ends with "flushed". `is_told` says whether the completion of the previous one was written, and the result says it for
-    /// this one.
+    /// A request ends with "flushed". `is_told` is whether the completion of the previous request was written. Returns whether that of this
+    /// one was.
     pub(super) fn flushed(&mut self, number: u32, cq: u32, wr_id: u64, opcode: u32, is_told: bool) -> bool {
         if !is_told && self.profile.flushes_in_silence() {
             return false;
@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    /// The same for all queue pairs of a completion queue.
+    /// The same as [`State::flush_if_broken`], for all queue pairs of a completion queue.
     pub(super) fn flush_late(&mut self, cq: u32) {
         let on = |qp: &Qp| [qp.send_cq, qp.recv_cq].contains(&cq);
         let numbers: Vec<_> = self.qps.iter().filter(|(_, qp)| on(qp)).map(|(number, _)| *number).collect();

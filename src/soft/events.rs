@@ -108,7 +108,7 @@ impl EventFile {
         self.send(About::Cq(cq), CompEventDesc { cq_handle: user_handle }.as_bytes());
     }
 
-    /// Announces anything else.
+    /// Reports any other event.
     pub(super) fn asynchronous(&self, about: About, event_type: u32, element: u64) {
         self.send(about, AsyncEventDesc { element, event_type, reserved: 0 }.as_bytes());
     }

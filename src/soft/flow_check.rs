@@ -1,7 +1,7 @@
 //! The core's checks of a CREATE_FLOW request, in the kernel's order and with its errno.
 //!
-//! The core knows the format of a request but nothing about packets: what it accepts may still be invalid for a driver, whose rules are
-//! in [`super::matcher`]. Order and errno are those of `ib_uverbs_ex_create_flow` and `kern_spec_to_ib_spec`,
+//! The core checks the format of a request, not the packets that it describes: what it accepts may still be invalid for a driver, whose
+//! rules are in [`super::matcher`]. Order and errno are those of `ib_uverbs_ex_create_flow` and `kern_spec_to_ib_spec`,
 //! drivers/infiniband/core/uverbs_cmd.c, Linux 6.1. Later kernels differ in one place, the capability: 7.2 uses the user namespace of the
 //! device.
 

@@ -51,7 +51,7 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
             }
             Ok(())
         }
-        // Of a kind that this device does not have.
+        // This device has no such objects.
         Object::Counters | Object::FlowAction => Err(Errno::EINVAL),
     };
     let specs = flow_check::specs(&request.flow_attr, spec_bytes, &mut lookup);

@@ -1,13 +1,13 @@
-//! Registered memory: what the soft device reads and writes as a real one does by DMA.
+//! Registered memory, which the soft device reads and writes as a real device does by DMA.
 //!
-//! A region holds its memory itself, as the kernel pins pages: whatever becomes of the user's handle, the
-//! memory is there until the region is deregistered or its file closed. No address is ever followed.
+//! A region holds its memory itself, as the kernel pins pages: even if the user drops every handle of the memory, it remains until the
+//! region is deregistered or its file is closed. The device accesses no addresses.
 
 use nix::errno::Errno;
 
 use crate::kernel::mapping::Mapping;
 
-/// Memory behind a region: part of a block.
+/// The memory of a region: part of a block.
 #[derive(Debug)]
 pub(super) struct Memory {
     map: Mapping,
@@ -19,7 +19,7 @@ impl Memory {
     pub(super) fn register(blocks: &[Mapping], start: u64, len: u64) -> Result<Self, Errno> {
         let (start, len) = whole(start, len).ok_or(Errno::EINVAL)?;
         for map in blocks {
-            // A block is mapped, so its address is an address.
+            // The block is mapped, so its address fits into this type.
             let offset = start.checked_sub(map.address() as usize);
             if let Some(offset) =
                 offset.filter(|offset| offset.checked_add(len).is_some_and(|end| end <= map.len()))
@@ -30,13 +30,13 @@ impl Memory {
         Err(Errno::EFAULT)
     }
 
-    /// Copies out of the memory; false and nothing done when that leaves the block.
+    /// Copies out of the memory. False, with nothing done, if the range exceeds the block.
     #[must_use]
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) -> bool {
         self.map.read(self.offset.saturating_add(offset), bytes)
     }
 
-    /// Copies into the memory; false and nothing done when that leaves the block.
+    /// Copies into the memory. False, with nothing done, if the range exceeds the block.
     #[must_use]
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
         self.map.write(self.offset.saturating_add(offset), bytes)

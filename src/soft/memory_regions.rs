@@ -33,7 +33,7 @@ fn supported() -> AccessFlags {
     AccessFlags::from_bits_retain((AccessFlags::HUGETLB.bits() << 1) - 1) | AccessFlags::OPTIONAL_RANGE
 }
 
-/// `ib_check_mr_access`, ib_verbs.h, Linux 6.1, of a device without on-demand paging.
+/// `ib_check_mr_access`, ib_verbs.h, Linux 6.1, for a device without on-demand paging.
 fn check_access(profile: &Profile, access: AccessFlags) -> Result<(), Errno> {
     let remote = access.intersects(AccessFlags::REMOTE_ATOMIC | AccessFlags::REMOTE_WRITE);
     if (remote && !access.contains(AccessFlags::LOCAL_WRITE)) || !supported().contains(access) {
@@ -72,7 +72,7 @@ pub(super) fn register(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl Call<'_, '_, '_> {
-    /// The memory of the process whose addresses the device knows.
+    /// The memory of the process that the device can find by its address.
     pub(super) fn blocks(&self) -> &[Mapping] {
         let own = self.state.files.get(&self.file).and_then(|file| file.only_memory.as_deref());
         own.unwrap_or_else(|| self.command.registered().map_or(&[], std::slice::from_ref))
@@ -90,7 +90,8 @@ const TRANSLATION: u32 = 1 << 0;
 const DOMAIN: u32 = 1 << 1;
 const ACCESS: u32 = 1 << 2;
 
-/// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12. If regions can be moved, as by mlx5. The keys do not change.
+/// `ib_uverbs_rereg_mr`, Linux 6.1, and `rxe_rereg_user_mr`, Linux 6.12. With such a profile, regions can also be moved, as on mlx5. The
+/// keys do not change.
 pub(super) fn reregister(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: ReregMr = call.request()?;
     let has = |flag| request.flags & flag != 0;

@@ -1,9 +1,10 @@
 //! Messages of connected queue pairs, RC, UC and XRC: the requester.
 //!
-//! There is no wire between two queue pairs of this device, so a request is executed immediately and as a whole: nothing is lost,
-//! repeated or out of order. Where rxe's timers would act, the result follows at once:
+//! There is no wire between two queue pairs of this device, so a request is executed immediately and as a whole: nothing is lost, repeated
+//! or out of order. Where rxe uses timers, the result follows immediately:
 //! - there is no queue pair at the other end, or it is not ready, not connected to this one, or expects another sequence number: RC runs
-//!   out of retries (RETRY_EXC_ERR) whatever their number is; UC does not notice;
+//!   out of retries (RETRY_EXC_ERR) whatever their number is, except on a profile like rxe
+//!   ([`Profile::retries_for_ever`](super::profile::Profile::retries_for_ever)); UC reports success;
 //! - no receive is posted: RC with an RNR retry count of 7 waits, and the request is retried when a receive is posted, and after every
 //!   command; with a smaller count it runs out of retries (RNR_RETRY_EXC_ERR).
 //!
@@ -119,7 +120,7 @@ impl State {
         true
     }
 
-    /// Counted from the oldest request, which is to be retried: the position of a request that will wait for itself for ever.
+    /// The position, counted from the oldest request, which is to be retried, of a request that will wait for itself for ever.
     fn waits_for_itself(&self, qp: &Qp) -> Option<u32> {
         if !self.profile.waits_for_itself() {
             return None;
@@ -130,7 +131,7 @@ impl State {
             if SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::FENCE) {
                 fenced = fenced.or(Some(behind));
             }
-            // A fence behind it has not let anything pass yet.
+            // Requests behind a later fence have not started yet.
             if Operation::of(qp.kind, wqe.wr.opcode).is_some_and(Operation::is_answered) {
                 return fenced;
             }

@@ -8,10 +8,11 @@
 //! Differences from hardware:
 //! - Its port is looped back: sent frames arrive again, except at the sender itself.
 //! - Its queues are rxe's rings, but they also support raw packets and extended reliable connections, which rxe does not.
-//! - Messages and datagrams do not become frames: no flow and no capture sees them. None is lost, and there are no timers: a
-//!   message without a posted receive waits for one if the sender's RNR retry count is 7, and fails immediately with a smaller
-//!   count. A message to a queue pair that does not exist fails immediately, whatever the retry count. Posting a receive notifies
-//!   the device, so its effects are complete when the call returns.
+//! - Messages and datagrams do not become frames: no flow matches them, and no capture contains them. None is lost, and there are no
+//!   timers: a message without a posted receive waits for one if the sender's RNR retry count is 7, and fails immediately with a smaller
+//!   count. A message to a queue pair that does not exist fails immediately, whatever the retry count (with a [profile like
+//!   rxe](Profile::rxe), a count of 7 means that it is retried for ever). Posting a receive notifies the device, so its effects are
+//!   complete when the call returns.
 //! - A flow tag is in the completion's immediate data.
 //! - When an object is destroyed, the number of its events that were read is reported as zero.
 //! - Its port counts frames and their bytes ([`Device::statistics`](crate::Device::statistics)); looped-back frames count in both
@@ -90,7 +91,7 @@ pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
 pub(crate) const FIRMWARE: &str = "0.1.0";
 const NAME: &str = "soft0";
 
-/// A soft device: it plays the part of the hardware, and can be opened any number of times.
+/// A soft device: it takes the place of the hardware, and can be opened any number of times.
 ///
 /// Clones are the same device. It exists as long as a clone or an open context. It is memory of the process that created it: in a
 /// child of `fork` it cannot be opened, and calls have no effect.

@@ -60,7 +60,7 @@ pub(super) fn attributes(call: &mut Call<'_, '_, '_>, method: &Method) -> Result
 fn check(call: &mut Call<'_, '_, '_>, index: usize, attr: &Attr, want: Want) -> Result<Thing, Errno> {
     match want {
         Want::In { min, max, open } => {
-            // Before anything else: the part that this device does not know must be zeros.
+            // Before all other checks: the bytes after the known length must be zeros.
             if attr.len > max && open && !tail_is_zero(call, index, max) {
                 return Err(Errno::EOPNOTSUPP);
             }
@@ -76,7 +76,7 @@ fn check(call: &mut Call<'_, '_, '_>, index: usize, attr: &Attr, want: Want) -> 
     }
 }
 
-/// Neither enum attributes nor anything else here uses these two bytes.
+/// Only enum attributes use these two bytes, and no method here has one.
 fn is_reserved_set(attr: &Attr) -> bool {
     attr.elem_id != 0 || attr.reserved != 0
 }

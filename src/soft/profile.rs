@@ -48,7 +48,8 @@ pub struct Profile {
     pub cq_moderation: bool,
     /// The port's MTU in bytes, which no datagram may exceed: 256, 512, 1024, 2048 or 4096.
     pub port_mtu: u32,
-    /// Length of the GID table. Entry 0 contains a GID, the others are empty; 0 means no table.
+    /// Length of the GID table. Entry 0 contains a link-local GID and entry 1 the IPv4 address 192.0.2.1; the others are empty. 0 means no
+    /// table.
     pub gids: u32,
     /// Rules may match fields that mlx5's driver refuses (time to live, hop limit, ESP, GRE's first word), and may have flag bit
     /// 0, `ALLOW_LOOP_BACK`, with which a queue pair receives the frames that it sends.

@@ -249,7 +249,7 @@ pub(super) fn destroyed_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
 }
 
 impl State {
-    /// A new queue pair uses these.
+    /// Counts a new queue pair as a user of these objects.
     fn use_by_qp(&mut self, pd: u32, cqs: [u32; 2], srq: Option<u32>) {
         if let Some(srq) = srq.and_then(|srq| self.srqs.get_mut(&srq)) {
             srq.uses += 1;

@@ -17,7 +17,7 @@ impl State {
         }
     }
 
-    /// Finishes it. A program that sees the completion may use the slot.
+    /// Removes the oldest receive. A program that sees the completion may use the slot.
     pub(super) fn take_receive(&mut self, number: u32) {
         let Some(qp) = self.qps.get_mut(&number) else { return };
         if let Some(ring) = &mut qp.receives {
@@ -28,8 +28,8 @@ impl State {
         }
     }
 
-    /// Writes bytes that need no acknowledgement into the oldest receive: all of them or nothing, except that of a frame the part that
-    /// fits is written, as by cards. Without a posted receive they are lost; if they do not fit, the queue pair enters the error state.
+    /// Writes bytes that need no acknowledgement into the oldest receive: all of them or nothing; of a frame, the part that fits is
+    /// written, as cards do. Without a posted receive they are lost; if they do not fit, the queue pair enters the error state.
     pub(super) fn land(&mut self, number: u32, bytes: &[u8], wc: Wc, solicited: bool) {
         let Some(qp) = self.qps.get(&number).filter(|qp| qp.can_receive()) else { return };
         let Some(receive) = self.next_receive(qp) else { return };
@@ -53,7 +53,7 @@ impl State {
             wr_id: receive.wr_id,
             status,
             opcode: wc_opcode::RECV,
-            // Frames and datagrams are short, or were injected; if one is longer than fits, it is an error anyway.
+            // Frames and datagrams are short, or were injected; a length that exceeds this field does not fit into a receive either.
             byte_len: bytes.len() as u32,
             qp_num: number,
             ..wc

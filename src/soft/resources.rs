@@ -1,4 +1,4 @@
-//! What is alive on a soft device.
+//! The number of objects that exist on a soft device.
 
 /// The number of objects of each kind on a soft device; see [`SoftDevice::resources`](super::SoftDevice::resources).
 #[non_exhaustive]

@@ -1,7 +1,7 @@
 //! The differences between a device that behaves like rxe and one that behaves like cards and the InfiniBand specification.
 //!
-//! Each method is called where the difference matters. The sources are those of the named version and of Linux 7.3. All other behaviour
-//! is that of cards whatever the profile is; what differs from rxe there is listed in `tests/common/differences`.
+//! Each method is called where the difference matters. The sources are those of the named version and of Linux 7.3. All other behaviour is
+//! that of cards for every profile; its differences from rxe are listed in `tests/common/differences`.
 
 use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, qp_type, wc_status};
@@ -66,7 +66,7 @@ impl Profile {
         if self.is_rxe_since((6, 12)) { Errno::EOPNOTSUPP } else { Errno::EINVAL }
     }
 
-    /// Whether a region may have these rights, and a queue pair (`RXE_ACCESS_SUPPORTED_MR`, rxe_verbs.h).
+    /// Whether a region or a queue pair may have these access rights (`RXE_ACCESS_SUPPORTED_MR`, rxe_verbs.h).
     pub(super) fn knows_access(&self, access: AccessFlags) -> bool {
         !self.is_rxe_since((6, 12)) || is_known(access)
     }

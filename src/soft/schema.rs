@@ -1,7 +1,7 @@
 //! The methods that exist, and the attributes of each: the tables for [`super::parse`].
 //!
-//! They list what Linux 6.1 declares with `DECLARE_UVERBS_NAMED_METHOD` (uverbs_std_types_*.c) for the objects
-//! that this device has.
+//! They list what Linux 6.1 declares with `DECLARE_UVERBS_NAMED_METHOD` (uverbs_std_types_*.c) for the objects that this device has, and
+//! Linux 7.3 for completion counters.
 
 use nix::errno::Errno;
 use uverbs_abi::efa;

@@ -119,8 +119,8 @@ impl State {
         }
     }
 
-    /// Removes the oldest request from the ring. Before its completion is written, because a program that sees the completion may use the
-    /// slot.
+    /// Removes the oldest request from the ring. This is done before its completion is written, because a program that sees the completion
+    /// may use the slot.
     pub(super) fn take_send(&mut self, number: u32) {
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.sends.advance();

@@ -1,8 +1,8 @@
 //! Shared receive queues.
 //!
-//! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c; `get_srq_wqe`, rxe_resp.c; Linux
-//! 6.1. rxe writes the description of a new ring to any address it is given; this device follows no address: the command must contain the
-//! place itself.
+//! Source: uverbs_std_types_srq.c and uverbs_cmd.c; `rxe_create_srq`, `rxe_modify_srq` and rxe_srq.c; `get_srq_wqe`, rxe_resp.c; Linux 6.1.
+//! rxe writes the description of a new ring to any address that it is given. This device accesses no addresses: the command must contain
+//! the place itself.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::srq;

@@ -270,14 +270,14 @@ impl State {
         Ok(())
     }
 
-    /// This protection domain has one object less.
+    /// One object of this protection domain was destroyed.
     pub(super) fn release(&mut self, pd: u32) {
         if let Some(pd) = self.pds.get_mut(&pd) {
             pd.uses = pd.uses.saturating_sub(1);
         }
     }
 
-    /// One object less completes in this queue.
+    /// An object that completes in this queue was destroyed.
     fn release_cq(&mut self, cq: u32) {
         if let Some(cq) = self.cqs.get_mut(&cq) {
             cq.uses = cq.uses.saturating_sub(1);

@@ -27,8 +27,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) kind: Kind,
-    /// Number of the object in the hardware. After the removal of the device, the object does not exist any more although the handle
-    /// does.
+    /// Number of the object in the hardware. After the removal of the device, the object no longer exists, although the handle does.
     pub(super) id: u32,
     /// Increases with every object: later is newer.
     age: u64,

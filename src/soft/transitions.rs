@@ -1,4 +1,4 @@
-//! Which attributes a change of a queue pair's state takes.
+//! The attributes that a change of a queue pair's state requires and allows.
 //!
 //! The same table as `qp_state_table`, which `ib_modify_qp_is_ok` uses (verbs.c, Linux 6.1), for RC, UC, UD and XRC. Raw packet queue
 //! pairs have mlx5's own table; see [`super::modify`].
@@ -82,7 +82,7 @@ const TARGET_DRAINED: QpAttrMask = mask(&[
 ]);
 const UC_RECOVER: QpAttrMask = mask(&[QpAttrMask::CUR_STATE, QpAttrMask::ACCESS_FLAGS]);
 
-/// The attributes of a transition of this type of queue pair; none if it is no transition.
+/// The attributes of a transition of this type of queue pair; none if there is no such transition.
 pub(super) fn attributes(kind: u8, from: u8, to: u8) -> Option<Attributes> {
     use qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE};
     if from > ERR {

@@ -21,7 +21,7 @@ use super::{
 
 /// `UVERBS_METHOD_INVOKE_WRITE`.
 pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
-    // The test keeps this number within its type.
+    // The check keeps this number within its type.
     let number = call.constant(WRITE_CMD, u32::MAX.into())? as u32;
     if number & !(FLAG_EXTENDED | NUMBER_MASK) != 0 {
         return Err(Errno::EINVAL);
@@ -64,7 +64,7 @@ pub(super) fn invoke(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cmd::EX_DESTROY_FLOW if flows => destroy_flow,
         _ => return Err(Errno::EOPNOTSUPP),
     };
-    // Only commands of the first kind have a least size.
+    // Only commands without the extended flag have a minimum size.
     let info = COMMANDS.iter().find(|info| info.number == number && number & FLAG_EXTENDED == 0);
     if let Some(info) = info {
         let room = |id| call.find(id).map_or(0, |found| usize::from(found.len));

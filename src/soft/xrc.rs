@@ -26,7 +26,7 @@ use super::state::State;
 use super::table::Kind;
 use crate::driver::ring::Geometry;
 
-/// In place of the number of an object: none.
+/// The number of an object that does not exist.
 pub(super) const NONE: u32 = 0;
 
 /// The file that identifies a domain. It is kept open, so that its number is not used again.
@@ -54,7 +54,7 @@ impl Inode {
     }
 }
 
-/// A domain that is open. It exists as long as somebody has it open; objects that are created in it keep it open.
+/// A domain that is open. It exists as long as a process has it open; objects that are created in it keep it open.
 #[derive(Debug)]
 pub(super) struct Xrcd {
     /// Its number, which is the same for all openers.

@@ -1,8 +1,7 @@
 //! Flow rules: the request of `CREATE_FLOW` and the specs that follow it, in the kernel's layout.
 //!
-//! A request is [`CreateFlow`] and then `num_of_specs` specs, back to back. A filter spec is
-//! [`FlowSpecHdr`], the values to match and the mask of bits that count. Header fields are in host order,
-//! packet fields in network order: their types keep it.
+//! A request is [`CreateFlow`] and then `num_of_specs` specs, back to back. A filter spec is [`FlowSpecHdr`], the values to match, and the
+//! mask of the bits that are compared. Header fields are in host order, packet fields in network order, as their types show.
 
 use zerocopy::big_endian::{U16, U32};
 
@@ -40,7 +39,7 @@ numbers! {
 }
 
 layout! {
-    /// What a rule is, apart from its specs.
+    /// A rule without its specs.
     struct FlowAttr = "ib_uverbs_flow_attr", 16 {
         0  type_ ("type"): u32, "[`ATTR_NORMAL`] or another of its kind.";
         4  size: u16, "Bytes of all specs together, without this header.";

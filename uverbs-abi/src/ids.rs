@@ -362,7 +362,7 @@ object! {
 }
 
 object! {
-    /// Counters: numbers that flows add to.
+    /// Counters: values that flows increment.
     counters ("UVERBS_OBJECT_COUNTERS") = 15;
     method: "UVERBS_METHOD_COUNTERS_" {
         CREATE = 0, "Creates a counters object.";

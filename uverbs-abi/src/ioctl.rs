@@ -1,7 +1,7 @@
 //! The one ioctl of a uverbs file: a header directly followed by its attributes.
 //!
-//! A call is [`IoctlHdr`] and `num_attrs` times [`Attr`]. Input of at most [`MAX_INLINE`] bytes travels in
-//! [`Attr::data`] itself, longer input and every output by address.
+//! A call is [`IoctlHdr`] and `num_attrs` times [`Attr`]. [`Attr::data`] contains input of at most [`MAX_INLINE`] bytes itself, and the
+//! address of longer input and of every output.
 
 numbers! {
     u32 "" {

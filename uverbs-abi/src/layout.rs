@@ -1,8 +1,7 @@
 //! The ABI as data: every struct with its offsets, every number with its C name.
 //!
-//! The crate's structs and numbers are written as tables with the macros of this file. A table is the
-//! definition, its compile-time check and its entry in [`structs`] or [`numbers`], so that none of the three
-//! can be forgotten.
+//! The crate's structs and numbers are written as tables with the macros of this file. A table is the definition, its check at compile time
+//! and its entry in [`structs`] or [`numbers`], so that none of the three can be forgotten.
 
 use crate::{efa, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
 
@@ -11,7 +10,7 @@ use crate::{efa, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
 pub struct StructInfo {
     /// Name in Rust.
     pub name: &'static str,
-    /// Name in C, without the word `struct`; a part behind a dot names a member of it (an anonymous struct).
+    /// Name in C, without the word `struct`; a part after a dot names a member (an anonymous struct).
     pub c_name: &'static str,
     /// Size in bytes.
     pub size: usize,
@@ -57,7 +56,7 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
     write::STRUCTS.iter().chain(TABLES).copied().flatten()
 }
 
-/// Every struct of commands to the firmware of mlx5. They are no part of the kernel's ABI, which passes them on.
+/// Every struct of commands to the firmware of mlx5. They are not part of the kernel's ABI: the kernel passes them on.
 pub fn firmware_structs() -> impl Iterator<Item = &'static StructInfo> {
     mlx5::prm::STRUCTS.iter()
 }
@@ -97,7 +96,7 @@ pub(crate) const fn check(layout: &StructInfo) {
 
 /// Defines the ABI structs of a module, one line for each field: offset, name, type, meaning.
 ///
-/// Parentheses behind the field's name hold its path in C where that is another one; empty for none.
+/// Parentheses after the field's name contain its path in C if that differs, and are empty if it has none.
 macro_rules! layout {
     ($(
         $(#[$attr:meta])*
@@ -151,7 +150,7 @@ macro_rules! layout {
 
 /// Defines the numbers of a module, one line each: name, value, meaning; grouped by type and C prefix.
 ///
-/// Parentheses behind the name hold the C name where that is not prefix + name; empty for none.
+/// Parentheses after the name contain the C name if that is not prefix + name, and are empty if there is none.
 macro_rules! numbers {
     ($(
         $type:ident $prefix:literal {
@@ -260,7 +259,7 @@ macro_rules! module_doc {
     };
 }
 
-/// The C name of something: made of prefix and Rust name, or as given.
+/// The C name of an item: prefix and Rust name, or the name that is given.
 macro_rules! c_name {
     ($prefix:literal $name:ident) => {
         concat!($prefix, stringify!($name))

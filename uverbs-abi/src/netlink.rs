@@ -184,7 +184,7 @@ layout! {
         2 nla_type: u16, "Number of the attribute, with [`NLA_F_NESTED`] if it holds attributes.";
     }
 
-    /// Body of a message of type [`MSG_ERROR`], as far as it is always there.
+    /// The part of the body of a message of type [`MSG_ERROR`] that is always present.
     struct NlMsgErr = "nlmsgerr", 20 {
         0 error: i32, "Negative errno, or zero.";
         4 msg: NlMsgHdr, "Head of the message that it answers.";

@@ -47,7 +47,7 @@ layout! {
         20 reserved: u32, "Zero.";
     }
 
-    /// Driver's request of a resize of a shared receive queue.
+    /// Driver's request to resize a shared receive queue.
     struct ModifySrqCmd = "rxe_modify_srq_cmd", 8 {
         0 mmap_info_addr: u64, "Address where the kernel writes the [`Mminfo`] of the new ring.";
     }
@@ -89,7 +89,7 @@ layout! {
         23 pad (): u8, "Padding that C leaves unnamed.";
     }
 
-    /// An address that datagrams go to.
+    /// The destination address of datagrams.
     struct Av = "rxe_av", 88 {
         0  port_num: u8, "Port of the device.";
         1  network_type: u8, "[`NETWORK_TYPE_IPV4`] or [`NETWORK_TYPE_IPV6`].";

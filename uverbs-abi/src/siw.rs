@@ -1,7 +1,7 @@
 //! Software iWARP (`siw`): driver payloads and the rings that process and kernel share.
 //!
-//! Rings are plain arrays of [`Sqe`], [`Rqe`] or [`Cqe`]; behind the last completion entry lies [`CqCtrl`].
-//! The bit [`WQE_VALID`] of an entry's flags says which side owns it.
+//! Rings are plain arrays of [`Sqe`], [`Rqe`] or [`Cqe`]. [`CqCtrl`] follows the last completion entry. The bit [`WQE_VALID`] of an entry's
+//! flags shows which side owns it.
 
 numbers! {
     u32 "SIW_" {
@@ -80,7 +80,7 @@ layout! {
         24 rq_key: u64, "Offset of the receive ring to pass to mmap, or [`INVAL_UOBJ_KEY`].";
     }
 
-    /// Driver's request to registering memory.
+    /// Driver's request to register memory.
     struct RegMrReq = "siw_ureq_reg_mr", 8 {
         0 stag_key: u8, "Low byte of the key.";
         1 reserved: [u8; 3], "Zero.";
@@ -139,7 +139,7 @@ layout! {
         24 qp_id: u64, "Number of the queue pair.";
     }
 
-    /// Control word behind the last completion entry.
+    /// Control word after the last completion entry.
     struct CqCtrl = "siw_cq_ctrl", 8 {
         0 flags: u32, "[`NOTIFY_SOLICITED`] and others, written by user space to arm the queue.";
         4 pad: u32, "Zero.";

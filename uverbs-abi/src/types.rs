@@ -74,7 +74,7 @@ values! {
         GENERAL_ERR = 21, "Any other error.";
     }
 
-    /// What a completion is about.
+    /// The operation that a completion reports.
     wc_opcode: u32 "IB_UVERBS_WC_" {
         SEND = 0, "A send.";
         RDMA_WRITE = 1, "A write.";
@@ -90,7 +90,7 @@ values! {
         RECV_RDMA_WITH_IMM ("IBV_WC_RECV_RDMA_WITH_IMM") = 0x81, "A write with immediate data came in.";
     }
 
-    /// What a send request asks for.
+    /// The operation of a send request.
     wr_opcode: u32 "IB_UVERBS_WR_" {
         RDMA_WRITE = 0, "Write.";
         RDMA_WRITE_WITH_IMM = 1, "Write with immediate data.";
@@ -110,7 +110,7 @@ values! {
         ATOMIC_WRITE = 15, "Write 8 bytes atomically (Linux 6.2).";
     }
 
-    /// What happened, in [`crate::write::AsyncEventDesc`].
+    /// Types of events, in [`crate::write::AsyncEventDesc`].
     event_type: u32 "IBV_EVENT_" {
         CQ_ERR = 0, "Completion queue: overrun or failure.";
         QP_FATAL = 1, "Queue pair: failure.";
@@ -207,14 +207,14 @@ values! {
         BYTES = 1, "Bytes.";
     }
 
-    /// What to do with pages of a region ahead of time.
+    /// Advice about the pages of a region.
     advise: u32 "IB_UVERBS_ADVISE_MR_ADVICE_" {
         PREFETCH = 0, "Bring in for reading.";
         PREFETCH_WRITE = 1, "Bring in for writing.";
         PREFETCH_NO_FAULT = 2, "Map the pages that are present.";
     }
 
-    /// Which value of a completion counter (Linux 7.3).
+    /// The values of a completion counter (Linux 7.3).
     comp_cntr_entry: u64 "IB_UVERBS_COMP_CNTR_ENTRY_" {
         COMP = 0, "Completions.";
         ERR = 1, "Errors.";
@@ -226,13 +226,13 @@ values! {
         INC = 1, "By a value.";
     }
 
-    /// What a buffer is, in [`crate::write::BufferDesc`] (Linux 7.2).
+    /// Kinds of buffers, in [`crate::write::BufferDesc`] (Linux 7.2).
     buffer_type: u32 "IB_UVERBS_BUFFER_TYPE_" {
         DMABUF = 0, "A dma-buf (Linux 7.2).";
         VA = 1, "Memory of the process (Linux 7.2).";
     }
 
-    /// Drivers, as a call has to name them.
+    /// Drivers, as a call must name them.
     driver_id: u32 "RDMA_DRIVER_" {
         UNKNOWN = 0, "None.";
         MLX5 = 1, "NVIDIA ConnectX-4 and later.";
@@ -260,7 +260,7 @@ values! {
 }
 
 flags! {
-    /// What a region of memory, or a queue pair, allows.
+    /// The accesses that a memory region or a queue pair allows.
     struct AccessFlags: u32 "IB_UVERBS_ACCESS_" {
         LOCAL_WRITE = 1 << 0, "The device may write.";
         REMOTE_WRITE = 1 << 1, "The remote side may write; needs local write.";
@@ -276,7 +276,7 @@ flags! {
         OPTIONAL_RANGE = 0x3ff0_0000, "All bits that a kernel may ignore.";
     }
 
-    /// Attributes of a queue pair that a change or a query is about.
+    /// The attributes of a queue pair that a command changes or queries.
     struct QpAttrMask: u32 "IBV_QP_" {
         STATE = 1 << 0, "State.";
         CUR_STATE = 1 << 1, "Assumed state.";
@@ -311,7 +311,7 @@ flags! {
         SQ_SIG_ALL = 1 << 12, "Every send request creates a completion.";
     }
 
-    /// Which optional fields of [`crate::write::ExCreateQp`] are given.
+    /// The optional fields of [`crate::write::ExCreateQp`] that are set.
     struct ExCreateQpMask: u32 "IB_UVERBS_CREATE_QP_MASK_" {
         IND_TABLE = 1 << 0, "`rwq_ind_tbl_handle`.";
     }
@@ -339,7 +339,7 @@ flags! {
         IP_CSUM = 1 << 4, "Fill in checksums.";
     }
 
-    /// Flags of a completion, as the kernel numbers them: libibverbs has two of them elsewhere.
+    /// Flags of a completion, with the kernel's numbers: two of them have other numbers in libibverbs.
     struct WcFlags: u32 "" {
         GRH () = 1 << 0, "Datagram: 40 bytes of routing header come before the data.";
         WITH_IMM () = 1 << 1, "There is immediate data.";

@@ -1,10 +1,9 @@
-//! Every struct of the crate against a table of sizes and offsets, and every number against a table of numbers, in both
-//! directions.
+//! Compares every struct of the crate with a table of sizes and offsets, and every number with a table of numbers, in both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use uverbs_abi::layout;
 
-/// By C name: of a struct its size, of a field its offset and size.
+/// By C name: the size of a struct, or the offset and size of a field.
 ///
 /// The number of values is part of the key: an anonymous struct is a field and a struct of the same name.
 type Table = BTreeMap<(String, usize), Vec<usize>>;

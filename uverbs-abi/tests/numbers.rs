@@ -53,7 +53,7 @@ fn a_filter_spec_is_a_header_and_two_equal_halves() {
         if let [hdr, val, mask] = spec.fields {
             let halves = (hdr.size, val.offset, mask.offset, val.size);
             assert_eq!(halves, (8, 8, 8 + (spec.size - 8) / 2, mask.size), "{}", spec.name);
-            // Else the kernel refuses the spec (ib_uverbs_kern_spec_to_ib_spec_filter, uverbs_cmd.c, Linux 6.1).
+            // Otherwise the kernel refuses the spec (ib_uverbs_kern_spec_to_ib_spec_filter, uverbs_cmd.c, Linux 6.1).
             assert_eq!(val.size % 4, 0, "{}: a filter is a multiple of four bytes", spec.name);
         }
     }

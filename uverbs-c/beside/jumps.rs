@@ -7,7 +7,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
 }
 
-/// Names that jump to the same.
+/// Names that jump to the same target.
 macro_rules! names {
     ($to:ident => $($name:ident)*) => {
         $(core::arch::global_asm!(

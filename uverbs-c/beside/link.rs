@@ -1,4 +1,4 @@
-//! What the linker is told of a library that goes with libibverbs.so.1: its name, the versions of its symbols, and that it needs that one.
+//! Options for the linker of a library that uses libibverbs.so.1: its name, the versions of its symbols, and that it needs libibverbs.so.1.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(crate) fn link(name: &str, map: &str) {
     }
 }
 
-/// An empty library of that name, for the linker alone: cargo has no way to link with a shared library of the same workspace.
+/// An empty library with the name of libibverbs, only for the linker: cargo cannot link with a shared library of the same workspace.
 fn empty(out: &Path, rustc: &str, target: &str, linker: &str) -> PathBuf {
     let (source, library) = (out.join("empty.rs"), out.join("libibverbs.so"));
     std::fs::write(&source, "").expect("the build's own directory can be written");

@@ -1,10 +1,10 @@
-//! The linker that rustc brings, where rustc itself takes the system's: on x86_64 before 1.90, and on other processors.
+//! The linker that comes with rustc, for targets where rustc uses the system's: x86_64 before 1.90, and other processors.
 
 use std::path::Path;
 use std::process::Command;
 
-/// rustc gives the linker a script of versions of its own beside ours. lld takes both, GNU ld refuses the second ("anonymous version tag cannot be combined with
-/// other version tags").
+/// rustc passes a version script of its own to the linker, besides ours. lld accepts both; GNU ld refuses the second ("anonymous version
+/// tag cannot be combined with other version tags").
 pub(crate) fn ask_for_it() {
     let of = |name| std::env::var(name).unwrap_or_default();
     if of("CARGO_CFG_TARGET_OS") != "linux" {

@@ -1,4 +1,4 @@
-//! What the linker is told.
+//! Options for the linker.
 
 #[path = "../beside/link.rs"]
 mod link;

@@ -21,7 +21,7 @@ pub(crate) const EOPNOTSUPP: Code = Code::new(libc::EOPNOTSUPP);
 
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
-        // An answer of the kernel that is malformed.
+        // An error without an errno: the kernel's answer is malformed.
         Self::new(error.errno().unwrap_or(libc::EIO))
     }
 }

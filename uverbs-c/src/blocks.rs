@@ -1,5 +1,5 @@
-//! The shortest ways to receive queues that the device reads itself, in blocks of its own. Contexts of devices that have such queues have
-//! these functions; each goes on with the one of all queues where its own way ends.
+//! The shortest paths for receive queues that the device reads itself, in its own format of blocks. Contexts of devices with such queues
+//! use these functions. Each calls the general function for what it does not handle itself.
 
 use std::ffi::c_int;
 

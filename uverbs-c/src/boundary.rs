@@ -73,13 +73,13 @@ impl Pointer {
 
     /// What it points to; `None` if it is null.
     pub(crate) fn get<'a, T>(self) -> Option<&'a T> {
-        // SAFETY: by the contract of the call this came with, it is null or points to a `T` (second and third points).
+        // SAFETY: by the contract of the call from which the pointer comes, it is null or points to a `T` (first and second form).
         unsafe { self.0.cast::<T>().as_ref() }
     }
 
     /// The object whose event has this cookie.
     pub(crate) fn of_event<'a, T>(cookie: u64) -> &'a T {
-        // SAFETY: it is the object's address, and the object is there (third form).
+        // SAFETY: the cookie is the object's address, and the object still exists (third form).
         unsafe { &*Self::from_word(cookie).0.cast::<T>() }
     }
 
@@ -185,7 +185,7 @@ impl Text {
 #[repr(transparent)]
 pub(crate) struct Handed(pub(crate) Pointer);
 
-/// Objects that C holds. `T` begins with the structure that C knows, and has a reference count.
+/// Objects that C holds. `T` begins with the structure that C accesses, and has a reference count.
 pub(crate) struct Counted;
 
 impl Counted {
@@ -196,11 +196,12 @@ impl Counted {
 
     /// Takes a reference back from C.
     pub(crate) fn take<T>(Handed(pointer): Handed) -> Option<Arc<T>> {
-        // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)), but for what `share` takes and keeps for it.
+        // SAFETY: it was made by `give`, and C gives it back once (ibv_free_device_list(3)); `share` takes it only for a moment, and leaves
+        // the reference to C.
         (!pointer.0.is_null()).then(|| unsafe { Arc::from_raw(pointer.0.cast::<T>()) })
     }
 
-    /// Another reference to an object of which C has one.
+    /// Another reference to an object to which C has one.
     pub(crate) fn share<T>(pointer: Pointer) -> Option<Arc<T>> {
         // C keeps its own.
         let object = Self::take::<T>(Handed(pointer)).map(ManuallyDrop::new)?;

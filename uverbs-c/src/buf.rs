@@ -1,4 +1,4 @@
-//! Buffers that the library gives. All are ordinary memory: no driver here has memory of its own for them.
+//! Buffers that the library allocates. All of them are ordinary memory: no driver here has its own memory for them.
 
 use std::ffi::c_int;
 
@@ -8,10 +8,10 @@ use crate::answer::{Answer, Code, EINVAL, minus_one, or_null};
 use crate::boundary::{Places, Pointer};
 use crate::pd::Pd;
 
-/// What C does not look into.
+/// A buffer. C does not access its fields.
 pub(crate) struct Buf {
     pd: Pointer,
-    /// Room for them: what is in there is C's.
+    /// The memory of the buffer. Only the caller uses its contents.
     pages: Vec<Page>,
     size: u64,
 }
@@ -22,7 +22,7 @@ struct Page([u8; PAGE]);
 const PAGE: usize = 4096;
 
 impl Buf {
-    /// Whether it was made in the domain, and has these bytes.
+    /// Whether it was allocated in the domain `pd` and contains these bytes.
     pub(crate) fn has(&self, pd: Pointer, addr: u64, length: u64) -> bool {
         let offset = addr.checked_sub(self.start().word());
         pd.word() == self.pd.word()
@@ -53,7 +53,7 @@ pub(crate) extern "C" fn free_buf(buf: Option<Box<Buf>>) {
     drop(buf);
 }
 
-/// Ordinary memory has no file: ENODATA, as libibverbs answers.
+/// Ordinary memory has no file descriptor: the answer is ENODATA, as in libibverbs.
 pub(crate) extern "C" fn export_buf_dmabuf_fd(buf: Option<&Buf>) -> c_int {
     minus_one(Err(if buf.is_some() { Code::new(libc::ENODATA) } else { EINVAL }))
 }

@@ -1,4 +1,4 @@
-//! Events: completion channels, and the accounts of what was read and acknowledged.
+//! Events: completion channels, and the numbers of events that were read and acknowledged.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -22,9 +22,9 @@ use crate::qp::Qp;
 use crate::srq::Srq;
 use crate::wq::Wq;
 
-/// How many events of an object the program has acknowledged.
+/// The number of events of an object that the program has acknowledged.
 pub(crate) struct Acknowledged {
-    /// A child of `fork` takes no lock of its parent's.
+    /// A child of `fork` does not take a lock that its parent created.
     origin: Origin,
     count: Mutex<u32>,
     more: Condvar,
@@ -46,20 +46,20 @@ impl Acknowledged {
         self.more.notify_all();
     }
 
-    /// Waits until as many are acknowledged as were read. Of a device that has gone, or in a child of `fork`, nobody
-    /// says how many those were: then there is nothing to wait for.
+    /// Waits until as many events are acknowledged as were read. If the device was removed, and in a child of `fork`, the number of events
+    /// that were read is not known: then it does not wait.
     pub(crate) fn wait_for(&self, read: u32) {
         if !self.origin.is_here() {
             return;
         }
         let sum = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        // Both counts go round.
+        // Both counts wrap around.
         let is_behind = |sum: &mut u32| read.wrapping_sub(*sum).cast_signed() > 0;
         let _sum = self.more.wait_while(sum, is_behind).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
-/// Reads one record of an event file, and waits for it if the file does.
+/// Reads one record of an event file. Waits for it if the file is a blocking one.
 pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Answer<T> {
     let mut record = T::new_zeroed();
     read_into(file, record.as_mut_bytes())?;
@@ -70,7 +70,7 @@ pub(crate) fn read_record<T: FromBytes + IntoBytes>(file: BorrowedFd<'_>) -> Ans
 fn read_into(file: BorrowedFd<'_>, record: &mut [u8]) -> Answer {
     let wanted = record.len();
     let read = nix::unistd::read(file, record)?;
-    // A record that is cut short, or the end of the file.
+    // A truncated record, or the end of the file.
     if read == wanted { Ok(()) } else { Err(Code::new(libc::EIO)) }
 }
 
@@ -78,12 +78,12 @@ fn read_into(file: BorrowedFd<'_>, record: &mut [u8]) -> Answer {
 pub(crate) struct Channel {
     c: abi::CompChannel,
     pub(crate) channel: CompletionChannel,
-    /// The events are of the process that made it.
+    /// Events belong to the process that created the channel.
     origin: Origin,
 }
 
 impl Channel {
-    /// A completion queue is there that announces here.
+    /// Counts a completion queue that reports to this channel.
     pub(crate) fn keep(&self) {
         self.c.refcnt.fetch_add(1, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ pub(crate) extern "C" fn get_cq_event(
     let (Some(channel), Some(cq), Some(cq_context)) = (channel, cq, cq_context) else {
         return failed(EINVAL);
     };
-    // The cookie of an event is an address in the process that made the queue.
+    // The cookie of an event is an address in the process that created the queue.
     if !channel.origin.is_here() {
         return failed(Code::new(libc::EIO));
     }

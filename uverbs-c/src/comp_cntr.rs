@@ -1,4 +1,4 @@
-//! Completion counters, which the library keeps in software: on every device.
+//! Completion counters, which the library implements in software for every device.
 
 use std::ffi::c_int;
 
@@ -21,8 +21,8 @@ pub(crate) struct CompCntr {
 pub(crate) const WRS: u32 = 0;
 const BYTES: u32 = 1;
 
-/// `enum ibv_qp_attach_comp_cntr_op`: the operations that software sees, and what they are to the library. A write with
-/// immediate data completes a receive.
+/// `enum ibv_qp_attach_comp_cntr_op`: the operations that software can count, and their names in the library. A write with immediate data
+/// completes a receive.
 const OPERATIONS: [(u32, Counted); 4] = [
     (1 << 0, Counted::SEND),
     (1 << 1, Counted::RECEIVE.union(Counted::REMOTE_WRITE_IMMEDIATE)),
@@ -39,8 +39,7 @@ pub(crate) extern "C" fn query_comp_cntr_caps(
         context.ok_or(EINVAL)?;
         caps.get(size).iter_mut().for_each(|byte| byte.write(0));
         let supported_qp_attach_ops = OPERATIONS.iter().fold(0, |all, operation| all | operation.0);
-        // As many as there is memory for.
-        // There is no limit; programs print the number with a sign.
+        // Only memory limits the number. Programs print it as a signed number.
         let max_counters = i32::MAX.cast_unsigned();
         let told = CompCntrCaps { max_value: u64::MAX, max_counters, supported_qp_attach_ops };
         caps.write_prefix(&told, size);
@@ -62,7 +61,7 @@ fn create(context: Option<&Context>, attr: Option<&CompCntrInitAttr>) -> Answer<
 
 impl CompCntr {
     pub(crate) fn made(context: &Context, counter: CompletionCounter) -> Box<Self> {
-        // Of a counter that the kernel does not know there is no handle.
+        // A counter that the kernel does not know has no handle.
         let handle = counter.handle().unwrap_or(0);
         let c = abi::CompCntr { context: Pointer::to(context), handle };
         Box::new(Self { c, counter: Owned::new(counter) })
@@ -129,18 +128,18 @@ fn attach(qp: Option<&Qp>, counter: Option<&CompCntr>, attr: Option<&QpAttachCom
         return Err(EOPNOTSUPP);
     }
     let mut sends = qp.sends.lock()?;
-    // The library would have several counters count one operation; libibverbs' manual has one.
+    // The library could count one operation in several counters; the manual of libibverbs allows one.
     if sends.counted & mask != 0 {
         return Err(EBUSY);
     }
-    // A queue pair on a table has no queues.
+    // A queue pair over a table has no queues.
     let queue = sends.queue.get_mut().map_err(|_| EOPNOTSUPP)?;
     qp.qp.lock()?.get()?.bind_counter(queue, counter.counter.get()?, counted)?;
     sends.counted |= mask;
     Ok(())
 }
 
-/// The kernel knows what a counter of the device's may count; its numbers are those of C.
+/// The kernel checks which operations a counter of the device can count. Its numbers are those of C.
 fn attach_of_device(qp: &Qp, counter: &CompCntr, attr: &QpAttachCompCntrAttr) -> Answer {
     if attr.comp_mask != 0 {
         return Err(EOPNOTSUPP);

@@ -1,4 +1,4 @@
-//! What the connection manager's library needs translated, and addresses from completions.
+//! Conversions for the library of the connection manager, and addresses from completions.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn copy_ah_attr_from_kern(to: Option<&mut AhAttr>, from: O
     }
 }
 
-/// The state to go to stays what the caller asked for.
+/// `qp_state`, the state to which the queue pair is to change, keeps the caller's value.
 pub(crate) extern "C" fn copy_qp_attr_from_kern(to: Option<&mut QpAttr>, from: Option<&KernelQpAttr>) {
     let (Some(to), Some(from)) = (to, from) else { return };
     *to = QpAttr {
@@ -105,12 +105,12 @@ fn way_back(context: &Context, port: u8, wc: &Wc, header: Option<&[u8; 40]>) -> 
         return Ok(attr);
     }
     let header = header.ok_or(EINVAL)?;
-    // Neither IPv6, whose header fills it, nor IPv4.
+    // Neither an IPv6 header, which fills all 40 bytes, nor an IPv4 header.
     if header[0] >> 4 != 6 && header[20] >> 4 != 4 {
         return Err(Code::new(libc::EPROTONOSUPPORT));
     }
     let route = Route::back(port, &context.context.gid_table()?, header)?;
-    // IPv4's header is in the second half.
+    // An IPv4 header is in the second half.
     let is_ipv4 = route.gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && header[0] >> 4 != 6;
     let [_, first, second, third, ..] = *header;
     let flow_label = u32::from_be_bytes([0, first & 0xf, second, third]);
@@ -153,10 +153,10 @@ pub(crate) extern "C" fn create_ah_from_wc(
     or_null(way()).and_then(|attr| create_ah(pd, Some(&attr)))
 }
 
-/// Enhanced connection establishment: vendor, options, and what is valid.
+/// Enhanced connection establishment: vendor, options, and a mask of what is valid.
 pub(crate) type Ece = [u32; 3];
 
-/// No driver that this library knows has any.
+/// No driver here supports it.
 pub(crate) extern "C" fn query_ece(_qp: Option<&Qp>, _ece: Option<&mut Ece>) -> c_int {
     returned(Err(EOPNOTSUPP))
 }
@@ -165,26 +165,26 @@ pub(crate) extern "C" fn set_ece(_qp: Option<&Qp>, ece: Option<&Ece>) -> c_int {
     returned(ece.ok_or(EINVAL).and(Err(EOPNOTSUPP)))
 }
 
-/// What is not there, as an errno.
+/// Returns EOPNOTSUPP, for calls that are not supported.
 pub(crate) extern "C" fn unsupported() -> c_int {
     returned(Err(EOPNOTSUPP))
 }
 
-/// The same for calls that give an object.
+/// The same for calls that return an object.
 pub(crate) extern "C" fn unsupported_object() -> Pointer {
     EOPNOTSUPP.set();
     Pointer::NULL
 }
 
-/// The same for calls that say nothing.
+/// For calls that return nothing.
 pub(crate) extern "C" fn nothing() {}
 
-/// The same for calls that give a file.
+/// The same for calls that return a file descriptor.
 pub(crate) extern "C" fn unsupported_minus_one() -> c_int {
     minus_one(Err(EOPNOTSUPP))
 }
 
-/// The same for questions.
+/// For calls that return whether something holds.
 pub(crate) extern "C" fn no() -> bool {
     false
 }

@@ -23,7 +23,7 @@ fn create(context: Option<&Context>, attr: Option<&CountersInitAttr>) -> Answer<
         return Err(EOPNOTSUPP);
     }
     let counters = context.context.create_counters().map_err(|error| match error.kind() {
-        // EPROTONOSUPPORT for the library, as the kernel's driver has no such method: librxe has no such function.
+        // The kernel returns EPROTONOSUPPORT for a method that its driver lacks; libibverbs returns this for a function that librxe lacks.
         ErrorKind::Unsupported => EOPNOTSUPP,
         _ => Code::from(error),
     })?;
@@ -55,7 +55,7 @@ pub(crate) extern "C" fn attach_counters_point_flow(
         let point = Point::try_from(attr.counter_desc)?;
         match flow {
             None => Ok(counters.attach(point, attr.index)?),
-            // No driver attaches to a flow that exists.
+            // No driver can attach counters to an existing flow.
             Some(flow) => {
                 flow.flow.get()?;
                 Err(EOPNOTSUPP)
@@ -65,12 +65,12 @@ pub(crate) extern "C" fn attach_counters_point_flow(
     returned(attach())
 }
 
-/// Values that are read without a place of their own for more.
+/// The number of values that are read without an allocation.
 const FEW: usize = 32;
-/// More the kernel does not give: the length of an attribute has 16 bits.
+/// The kernel returns no more: the length of an attribute has 16 bits.
 const MOST: usize = u16::MAX as usize / size_of::<u64>();
 
-/// The caller's places are written when all is read, and those behind the last value are zero.
+/// The caller's array is written after all values are read. Its places after the last value become zero.
 pub(crate) extern "C" fn read_counters(
     counters: Option<&Counters>,
     mut places: Places<'_, u64>,

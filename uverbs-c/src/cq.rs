@@ -254,7 +254,7 @@ fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
 }
 
 fn poll_rest(cq: &Cq, places: &mut [Room<Wc>]) -> usize {
-    // In a child of `fork` there are none.
+    // A child of `fork` finds none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
     queue.poll_places(places)
 }

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX, Wanted, make};
 use crate::domain::used_parent;
 
-/// The part that C knows. Every function is there, since the header calls them without a look.
+/// The part that C accesses. Every function is set, because the header calls them without a check for null.
 pub(crate) fn part(
     context: Pointer,
     wanted: &Wanted,
@@ -63,7 +63,7 @@ pub(crate) fn part(
     }
 }
 
-/// `IBV_WC_STANDARD_FLAGS`: what every completion has.
+/// `IBV_WC_STANDARD_FLAGS`: the fields of every completion.
 const STANDARD: u64 = 0x7f;
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS` and `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const HAS_FLAGS: u32 = 1;
@@ -72,7 +72,7 @@ const SINGLE_THREADED: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`.
 const HAS_DOMAIN: u32 = 2;
 
-/// With flags of the driver's own.
+/// Creates a queue, with flags of the driver.
 pub(crate) fn create(
     context: Option<&Context>,
     attr: Option<&CqInitAttrEx>,
@@ -102,7 +102,7 @@ pub(crate) extern "C" fn create_cq_ex(
     or_null(create(context, attr, 0))
 }
 
-/// The functions that depend on how completions lie in the queue. They are chosen when it is made.
+/// The functions that depend on the format of the queue's completions. They are chosen when the queue is created.
 struct Functions {
     start_poll: Function,
     next_poll: Function,
@@ -125,7 +125,7 @@ fn is_unknown(attr: Option<&PollCqAttr>) -> bool {
     attr.is_some_and(|attr| attr.comp_mask != 0)
 }
 
-/// What could not be asked for when the queue was made.
+/// Fields with which no queue can be created.
 extern "C" fn read_nothing(_: &Cq) -> u64 {
     0
 }

@@ -1,8 +1,8 @@
 //! Devices: the list, and the properties that are known before one is opened.
 //!
-//! A device is the same object in every list, as long as it exists, because programs compare pointers (librdmacm finds new devices in
-//! this way). As in libibverbs, it is the same device if its file has the same name and the kernel gave it the same index
-//! (`same_sysfs_dev` in init.c, rdma-core 65). Its name may change; the object keeps the name with which the device was found.
+//! While a device exists, it is the same object in every list, because programs compare pointers (librdmacm finds new devices in this way).
+//! As in libibverbs, it is the same device if its file has the same name and the kernel gave it the same index (`same_sysfs_dev` in init.c,
+//! rdma-core 65). Its name may change; the object keeps the name with which the device was found.
 
 use std::ffi::c_int;
 use std::os::unix::ffi::OsStrExt;
@@ -19,8 +19,8 @@ use crate::abi;
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 
-/// A device of a list, with a reference count: each list has one reference, each open context another, and one is kept as long as the
-/// device exists.
+/// A device of a list, with a reference count: each list has one reference, each open context another, and one is kept while the device
+/// exists.
 #[repr(C)]
 pub(crate) struct Device {
     head: Head,
@@ -35,8 +35,7 @@ pub(crate) struct Head {
     driver_operations: usize,
 }
 
-/// Whether a driver library has created the device itself, as `mlx5dv_get_vfio_device_list` does: then this library knows nothing after
-/// its head.
+/// Whether a driver library has created the device itself, as `mlx5dv_get_vfio_device_list` does: then this library can only read its head.
 fn is_foreign(device: Pointer) -> bool {
     device.get::<Head>().is_some_and(|head| head.driver_operations != 0)
 }
@@ -183,7 +182,7 @@ pub(crate) extern "C" fn free_device_list(list: Handed) {
     }
 }
 
-/// Also for a device of a driver library.
+/// Also accepts a device of a driver library.
 pub(crate) extern "C" fn get_device_name(device: Option<&Head>) -> Pointer {
     device.map_or(Pointer::NULL, |head| Pointer::to(&head.c.name))
 }

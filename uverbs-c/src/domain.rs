@@ -67,7 +67,7 @@ fn make(context: Option<&Context>, attr: Option<&ParentDomainInitAttr>) -> Answe
     }
     let of = attr.pd.get::<Pd>().ok_or(EINVAL)?;
     let td = attr.td.get::<Td>();
-    // Of another open device.
+    // An object of another context.
     let is_foreign = |other: Pointer| other.word() != of.c.context.word();
     if is_foreign(Pointer::to(context)) || td.is_some_and(|td| is_foreign(td.c.context)) {
         return Err(EINVAL);

@@ -22,8 +22,8 @@ pub(crate) struct Flow {
     pub(crate) flow: Owned<Library>,
 }
 
-/// Where a filter is: of both layouts the type, bytes of what is copied and what the kernel has; of C's where values and mask
-/// begin. The kernel's begin behind its header of eight bytes.
+/// The layout of a filter: its type in C and in the kernel, the bytes that are copied and those of the kernel's filter, and where value and
+/// mask begin in C. In the kernel's layout they follow a header of eight bytes.
 struct Filter {
     type_: u32,
     val: usize,
@@ -55,7 +55,7 @@ const FILTERS: [Filter; 10] = {
     ]
 };
 
-/// A number in a spec.
+/// A number in a spec, at an offset in bytes.
 fn word<const N: usize>(spec: &[u8], at: usize) -> Answer<[u8; N]> {
     spec.get(at..).and_then(|rest| rest.first_chunk()).copied().ok_or(EINVAL)
 }
@@ -101,7 +101,7 @@ fn translated(type_: u32, spec: &[u8], to: &mut Vec<u8>) -> Answer<Option<&'stat
     Ok(None)
 }
 
-/// Where type and size of a spec end.
+/// The end of the type and size of a spec.
 const HEAD: usize = 6;
 
 fn rule(place: Pointer) -> Answer<FlowRule> {

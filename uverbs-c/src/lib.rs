@@ -1,13 +1,13 @@
 //! A drop-in `libibverbs.so.1` on the crate `uverbs`.
 //!
-//! The layouts, names, versions and return values are libibverbs'; what the calls do, the library `uverbs` does. This crate
-//! translates, and holds no logic of its own: objects that C knows by their address (`device` to `flow`), lists of requests
-//! (`post`), the tables of functions that the header's inline code calls (`slots`, `cq_ex`, `qp_ex`). See docs/guide/drop-in.md.
+//! The layouts, names, versions and return values are those of libibverbs; the library `uverbs` implements the calls. This crate only
+//! translates: objects that C identifies by their address (`device` to `flow`), lists of requests (`post`), and the tables of functions
+//! that the header's inline code calls (`slots`, `cq_ex`, `qp_ex`). See docs/guide/drop-in.md.
 //!
-//! A panic never leaves the library: at the end of an `extern "C"` function it ends the process.
+//! A panic does not unwind into the caller: at the end of an `extern "C"` function it ends the process.
 
 #![deny(unsafe_code)]
-// The types of parameters are private, and some are Rust's behind their first bytes: C has pointers to them.
+// The types of parameters are private, and some contain Rust types behind their first bytes: C only has pointers to them.
 #![allow(improper_ctypes_definitions)]
 
 #[cfg(target_endian = "big")]

@@ -17,7 +17,7 @@ use crate::pd::Pd;
 pub(crate) struct Mr {
     pub(crate) c: abi::Mr,
     region: Owned<Region>,
-    /// It is memory of the process, so that it can be changed.
+    /// Whether it is memory of the process, which can be changed.
     is_ours: bool,
 }
 
@@ -40,7 +40,7 @@ fn reg(pd: Option<&Pd>, addr: Pointer, length: usize, iova: u64, access: u32) ->
     Ok(made(pd, region, addr, length, true))
 }
 
-/// A region of a dma-buf. What C knows as its address is the offset in there.
+/// A region of a dma-buf. Its address in C is the offset in the buffer.
 fn reg_file(pd: Option<&Pd>, fd: c_int, range: Range) -> Answer<Box<Mr>> {
     let pd = pd.ok_or(EINVAL)?;
     let region = pd.pd.get()?.register_dmabuf_at(fd, range)?;
@@ -65,7 +65,7 @@ const HAS_FD: u64 = 1 << 2;
 const HAS_FD_OFFSET: u64 = 1 << 3;
 const HAS_BUF: u64 = 1 << 5;
 
-/// Any memory; handles for direct memory access are not known here. The order of refusals is that of rdma-core 65
+/// Registers memory of any kind. Handles for direct memory access are not supported. The checks have the order of rdma-core 65
 /// (ibv_reg_mr_ex, verbs.c; reg_mr_ex, dummy_ops.c).
 fn reg_ex(pd: Option<&Pd>, attr: Option<&MrInitAttr>) -> Answer<Box<Mr>> {
     let attr = attr.ok_or(EINVAL)?;
@@ -127,7 +127,7 @@ pub(crate) extern "C" fn advise_mr(
     returned(advise())
 }
 
-/// Rights that a driver may ignore: `IBV_ACCESS_OPTIONAL_RANGE`.
+/// Access flags that a driver may ignore: `IBV_ACCESS_OPTIONAL_RANGE`.
 const OPTIONAL: c_uint = 0x3ff0_0000;
 
 pub(crate) extern "C" fn reg_mr(
@@ -149,7 +149,7 @@ pub(crate) extern "C" fn reg_mr_iova(
     or_null(reg(pd, addr, length, iova, access as u32))
 }
 
-/// The one of the macros in the header, which knows optional rights: all kernels that the library runs on know them too.
+/// The function that the header's macros call for optional access flags. All kernels on which the library runs know these flags.
 pub(crate) extern "C" fn reg_mr_iova2(
     pd: Option<&Pd>,
     addr: Pointer,
@@ -158,7 +158,7 @@ pub(crate) extern "C" fn reg_mr_iova2(
     access: c_uint,
 ) -> Option<Box<Mr>> {
     or_null(reg(pd, addr, length, iova, access).or_else(|code| {
-        // A driver without them says so.
+        // A driver that does not support them returns EOPNOTSUPP.
         let plain = access & !OPTIONAL;
         if code == Code::new(nix::libc::EOPNOTSUPP) && plain != access {
             reg(pd, addr, length, iova, plain)

@@ -58,7 +58,7 @@ fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }
 
-/// Of type 1 only: says the header, which calls this.
+/// Only windows of type 1: the header, which calls this, checks the type.
 pub(crate) extern "C" fn bind_mw(qp: Option<&Qp>, mw: Option<&Mw>, bind: Option<&MwBind>) -> c_int {
     let (Some(qp), Some(mw), Some(bind)) = (qp, mw, bind) else { return EINVAL.get() };
     let info = bind.bind_info;

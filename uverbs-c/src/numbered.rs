@@ -1,5 +1,5 @@
-//! The shortest ways to queues of datagrams that complete in any order. Contexts of devices that have such queues have these functions; each
-//! goes on with the one of all queues where its own way ends.
+//! The shortest paths for queues of datagrams that complete in any order. Contexts of devices with such queues use these functions. Each
+//! calls the general function for what it does not handle itself.
 
 use std::ffi::c_int;
 
@@ -16,7 +16,7 @@ pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, W
     if count != 1 {
         return poll_many(cq, count, places);
     }
-    // By itself, since it is shorter.
+    // A separate path for one completion, because it is shorter.
     match cq.queue.try_with(|queue| queue.short_one_numbered(places.first()?)) {
         Some(taken) => taken as c_int,
         None => cq::poll_cq(cq, count, places),
@@ -41,7 +41,7 @@ impl FillSends for List<'_> {
     }
 }
 
-/// What is no datagram, or cannot be posted, is for the function of all queues.
+/// Requests that are not datagrams, and lists that cannot be posted, are left to the general function.
 pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let mut at = list;
     let posted =

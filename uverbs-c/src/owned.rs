@@ -1,11 +1,11 @@
-//! What an object of C's owns, until it is destroyed.
+//! The object of the library that an object of C owns, until it is destroyed.
 
 use uverbs::Error;
 
 use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::Given;
 
-/// An object of the library. It is not there before it is made, and when it was destroyed: then every use is EINVAL.
+/// An object of the library. Before it is created, and after it was destroyed, each use returns EINVAL.
 pub(crate) struct Owned<T>(Option<T>);
 
 impl<T> Default for Owned<T> {
@@ -29,7 +29,7 @@ impl<T> Owned<T> {
         self.0.as_mut().ok_or(EINVAL)
     }
 
-    /// Destroys it; if that fails, it is there as before.
+    /// Destroys the object. If that fails, the object remains as it was.
     pub(crate) fn destroy<R>(&mut self, how: impl FnOnce(T) -> Result<R, (T, Error)>) -> Answer<R> {
         how(self.0.take().ok_or(EINVAL)?).map_err(|(object, error)| {
             self.0 = Some(object);
@@ -38,7 +38,7 @@ impl<T> Owned<T> {
     }
 }
 
-/// Destroys what an object of C's owns, and frees it; if that fails, it stays.
+/// Destroys what an object of C owns, and frees the object. If that fails, the object remains.
 pub(crate) fn end<O, R>(object: Option<Box<O>>, how: impl FnOnce(&mut O) -> Answer<R>) -> Answer<R> {
     let mut object = object.ok_or(EINVAL)?;
     let answer = how(&mut object);
@@ -48,7 +48,7 @@ pub(crate) fn end<O, R>(object: Option<Box<O>>, how: impl FnOnce(&mut O) -> Answ
     answer
 }
 
-/// The same for an object with events, which other threads may acknowledge meanwhile.
+/// The same for an object with events, which other threads may acknowledge at the same time.
 pub(crate) fn end_shared<O>(object: Given<O>, how: impl FnOnce(&O) -> Answer) -> Answer {
     how(object.get().ok_or(EINVAL)?)?;
     object.free();

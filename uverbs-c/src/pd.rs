@@ -16,7 +16,7 @@ use crate::owned::{Owned, end};
 pub(crate) struct Pd {
     pub(crate) c: abi::Pd,
     pub(crate) pd: Owned<ProtectionDomain>,
-    /// What it is made of, if it is made of others.
+    /// The domains that a parent domain combines.
     pub(crate) parts: Option<Parts>,
 }
 

@@ -21,7 +21,7 @@ use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
 use crate::request::{Bytes, Request};
 
-/// The memory of a request, with at most `most` pieces: no others are read.
+/// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
 pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [Sge]> {
     // A negative number is too large as well.
@@ -63,7 +63,7 @@ pub(crate) fn bind(mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer<Opco
     }))
 }
 
-/// The low and the high half of a word, as C has them one behind the other.
+/// The first and the second half of a word, in the order in which they are in memory.
 pub(crate) fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
     let half = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -375,7 +375,7 @@ impl ReceiveList {
 }
 
 impl FillReceives for ReceiveList {
-    /// Together with the first request that is not posted.
+    /// The result, and the first request that is not posted.
     type Answer = (Answer, Pointer);
 
     // The position is passed by value, so that it is never stored in memory.
@@ -481,7 +481,7 @@ pub(crate) fn post_recv_by(
 pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let post = || {
         let mut queue = qp.receives.lock()?;
-        // A queue pair with a shared queue has none.
+        // A queue pair with a shared queue has no own one.
         match queue.as_mut() {
             Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
                 post_receives(queue, list, bad)

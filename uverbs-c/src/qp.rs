@@ -32,7 +32,7 @@ use crate::xrcd::Xrcd;
 #[repr(C)]
 pub(crate) struct Qp {
     pub(crate) c: abi::QpEx,
-    /// Not in the same lock as the queue: between `wr_start` and `wr_complete` that is locked, and this may be queried.
+    /// It has its own lock: the send queue is locked between `wr_start` and `wr_complete`, and this may be queried meanwhile.
     pub(crate) qp: Lock<Owned<QueuePair>>,
     pub(crate) sends: Lock<Sending>,
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
@@ -129,7 +129,7 @@ fn make_target(context: Option<&Context>, init: &QpInitAttrEx) -> Answer<Box<Qp>
     let xrcd = init.xrcd.get::<Xrcd>().ok_or(EINVAL)?;
     let of_none =
         QpInitAttrEx { send_cq: Pointer::NULL, recv_cq: Pointer::NULL, srq: Pointer::NULL, ..*init };
-    // The kernel gets no protection domain. librdmacm looks for the one that it passed.
+    // The kernel gets no protection domain, but librdmacm reads the one that it passed.
     let qp = empty(Pointer::to(context), init.pd, &of_none);
     let cookie = Pointer::cookie(&*qp);
     let made = QueuePair::from(xrcd.xrcd.get()?.receive_qp().cookie(cookie).create()?);
@@ -145,7 +145,7 @@ const UNKNOWN_STATE: u32 = 7;
 
 fn open(context: Option<&Context>, attr: Option<&QpOpenAttr>) -> Answer<Box<Qp>> {
     let context = context.ok_or(EINVAL)?;
-    // librxe checks nothing.
+    // Before the attributes are checked: librxe checks nothing.
     context.context.needs_xrc("qp.open")?;
     let attr = attr.ok_or(EINVAL)?;
     let needed = OPEN_NUMBER | OPEN_XRCD | OPEN_TYPE;
@@ -202,7 +202,7 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     make_own(context, init, None)
 }
 
-/// The same, including a driver's own type.
+/// The same, including a queue pair type of the driver.
 pub(crate) fn make_own(
     context: Option<&Context>,
     init: &mut QpInitAttrEx,
@@ -436,7 +436,7 @@ fn query(
         let pair = pair.get()?;
         (pair.query(QpAttrMask::from_bits_retain(mask))?, pair.capacity())
     };
-    // A kernel's driver may not know the queues of a process (mlx5_ib_query_qp, qp.c, Linux 6.1): their own sizes are used then.
+    // The kernel's driver may return zero for queues of the process (mlx5_ib_query_qp, qp.c, Linux 6.1): their own sizes are used then.
     let known = |answer: u32, own: u32| if answer == 0 { own } else { answer };
     let cap = QpCap {
         max_send_wr: known(answer.max_send_wr, capacity.sends),

@@ -38,8 +38,8 @@ use crate::post::{Sending, address, bind, unseen};
 use crate::qp::Qp;
 use crate::request::{Buffers, Request};
 
-/// The part that C knows. Every function is there, since the header calls them without a look; those of operations that queue pairs
-/// of this type have not are one that says so.
+/// The part that C accesses. Every function is set, because the header calls them without a check for null. Operations that queue pairs of
+/// this type do not support have a function that refuses them.
 pub(crate) fn part(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> abi::QpEx {
     let is_datagram = init.qp_type == u32::from(qp_type::UD);
     let is_initiator = init.qp_type == u32::from(qp_type::XRC_INI);
@@ -106,10 +106,10 @@ const SEND_INV: u64 = 1 << 9;
 const LARGE: u64 = 1 << 10;
 const FLUSH: u64 = 1 << 11;
 const ATOMIC_WRITE: u64 = 1 << 12;
-/// What not all drivers have where queue pairs of the type could.
+/// Operations that some drivers lack for queue pairs whose type supports them.
 pub(crate) const LATE: u64 = FLUSH | ATOMIC_WRITE;
 
-/// The operations that queue pairs of a type have.
+/// The operations that queue pairs of a type support.
 pub(crate) fn supported(type_: u32) -> u64 {
     const MESSAGES: u64 = SEND | SEND_IMM;
     const ONE_SIDED: u64 = WRITE | MESSAGES | BIND | SEND_INV;
@@ -123,12 +123,12 @@ pub(crate) fn supported(type_: u32) -> u64 {
     }
 }
 
-/// Whether a device has not all of these that queue pairs of the type could have. With flags in its slots it has none, nor has it with libsiw.
+/// Whether a device lacks one of these operations of the type. A device whose slots have flags has no extended operations, as with libsiw.
 pub(crate) fn lacks(context: &uverbs::Context, operations: u64) -> bool {
     context.has_flagged_queues() || operations & LATE != 0 && !context.has_flushes()
 }
 
-/// The functions for the queue.
+/// Chooses the functions for the queue.
 pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
     let is_datagram = qp.is_datagram();
     let supported = supported(qp.c.qp_base.qp_type);
@@ -153,24 +153,24 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
         SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
         SendLayout::Numbered => return parts::choose(part),
-        // There is no extended interface.
+        // These have no extended interface.
         SendLayout::Flagged => return,
     };
     (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
 }
 
-/// By a way, and for which requests bytes and pieces are most often.
+/// The functions of a path, with the kinds of requests that most often have inline bytes and pieces.
 fn by<W: Way, const INLINE: u8, const SGE: u8>() -> [Function; 2] {
     [wr_set_inline_data::<W, INLINE> as Function, wr_set_sge::<W, SGE> as Function]
 }
 
-/// From here to the end other threads wait, as they do with libibverbs.
+/// From here to `wr_complete` or `wr_abort` other threads wait, as they do with libibverbs.
 extern "C" fn wr_start(qp: &Qp) {
-    // In a child that cannot have it nothing is held from here on.
+    // In a child of `fork` that cannot lock the queue, nothing is locked from here on.
     qp.sends.begin();
 }
 
-/// Shows the device all operations, or none if one of them was bad.
+/// Shows the device all operations, or none if one of them was invalid.
 extern "C" fn wr_complete(qp: &Qp) -> c_int {
     qp.sends.end(|sending, here| complete(qp, sending, here)).unwrap_or_else(|| nothing_held(qp))
 }
@@ -182,7 +182,7 @@ fn complete(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
     }
     let Sending { queue, begun, .. } = sending;
     begun.stage = Stage::Nothing;
-    // A queue pair on a table has no queue.
+    // A queue pair over a table has no queue.
     let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
     match queue.publish_here(here) {
         Ok(()) => 0,
@@ -224,7 +224,7 @@ extern "C" fn wr_send(qp: &Qp) {
     }
 }
 
-// Each has its own way for its data, which is the shortest; of other operations it is found out later.
+// Each of these selects the shortest path for its data. For other operations, the path is found when the data is set.
 
 extern "C" fn wr_send_in_slots(qp: &Qp) {
     qp.setters.set(Setters::of::<Slots, SENDS>());
@@ -241,7 +241,7 @@ extern "C" fn wr_rdma_read_in_slots(qp: &Qp, rkey: u32, address: u64) {
     wr_rdma_read(qp, rkey, address);
 }
 
-/// The same behind one that is not written yet.
+/// The same after an operation that is not written yet.
 #[cold]
 #[inline(never)]
 fn wr_send_after(qp: &Qp) {
@@ -269,7 +269,7 @@ struct Large {
 }
 
 impl FillSends for Large {
-    // Such a queue has a function of its own, and no extended interface.
+    // A queue with flags has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
@@ -278,7 +278,7 @@ impl FillSends for Large {
     }
 }
 
-/// The header is copied at once.
+/// The header is copied immediately.
 extern "C" fn wr_send_tso(qp: &Qp, header: Pointer, length: u16, mss: u16) {
     qp.sends.held(|sending, _| {
         if !finish(qp, sending) {
@@ -320,7 +320,7 @@ extern "C" fn wr_rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32
     message(qp, || Ok(Opcode::WriteImmediate(Remote { address, rkey }, immediate)));
 }
 
-/// The place of an atomic operation.
+/// The remote memory of an atomic operation. Its address must be a multiple of 8.
 #[inline(always)]
 fn at_eight(rkey: u32, address: u64) -> Answer<Remote> {
     if address.is_multiple_of(8) { Ok(Remote { address, rkey }) } else { Err(EINVAL) }
@@ -334,7 +334,7 @@ extern "C" fn wr_atomic_fetch_add(qp: &Qp, rkey: u32, address: u64, add: u64) {
     message(qp, || Ok(Opcode::FetchAdd { remote: at_eight(rkey, address)?, add }));
 }
 
-/// Eight bytes, which are in the request.
+/// Writes eight bytes, which are in the request itself.
 extern "C" fn wr_atomic_write(qp: &Qp, rkey: u32, address: u64, bytes: Pointer) {
     message(qp, || Ok(Opcode::AtomicWrite(Remote { address, rkey })));
     if bytes.is_null() {
@@ -363,7 +363,7 @@ struct Address {
 }
 
 impl FillSends for Address {
-    // Such a queue has a function of its own, and no extended interface.
+    // A queue with flags has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
@@ -377,7 +377,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah = *ah);
 }
 
-/// The same for a queue in which only the number of an address is written.
+/// The same for a queue in which only the number of the address handle is written.
 extern "C" fn wr_set_ud_addr_in_slots(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah.number = ah.number);
 }
@@ -406,7 +406,7 @@ fn note_address(
     }
 }
 
-/// The same where there is data or another address before it, or something is wrong.
+/// The same if data or another address was set before, or if something is wrong.
 #[cold]
 #[inline(never)]
 fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
@@ -433,11 +433,11 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     });
 }
 
-/// The shared receive queue at the other side that the current operation is for.
+/// The shared receive queue of the peer for the current operation.
 struct SetSrq(u32);
 
 impl FillSends for SetSrq {
-    // Such a queue has a function of its own, and no extended interface.
+    // A queue with flags has a function of its own, and no extended interface.
     const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
@@ -446,7 +446,7 @@ impl FillSends for SetSrq {
     }
 }
 
-/// An operation that is not written yet is written without its data, which may come before or after.
+/// If the operation is not written yet, it is written without its data, which may be set before or after this call.
 extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
     qp.sends.held(|sending, _| {
         let Sending { queue, begun, .. } = sending;
@@ -466,12 +466,12 @@ extern "C" fn wr_set_xrc_srqn(qp: &Qp, srq: u32) {
     });
 }
 
-/// Operations that queue pairs of its type have not.
+/// An operation that queue pairs of this type do not support.
 extern "C" fn wr_unsupported(qp: &Qp) {
     fail(qp, EOPNOTSUPP);
 }
 
-/// Of the batch there will be nothing.
+/// Nothing of the batch will be posted.
 #[cold]
 #[inline(never)]
 fn fail(qp: &Qp, code: Code) {

@@ -23,7 +23,7 @@ fn device_attr(context: &uverbs::Context, answer: &ExQueryDeviceResp) -> DeviceA
                 fw_ver: text(context.firmware(base.fw_ver).as_bytes()),
                 node_guid: base.node_guid.get().to_be(),
                 sys_image_guid: base.sys_image_guid.get().to_be(),
-                // Limits that are signed in C.
+                // Some limits are signed in C.
                 $($field: base.$field as _,)*
             }
         };

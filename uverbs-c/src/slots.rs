@@ -1,8 +1,8 @@
-//! The tables of functions around a context. Inline code of the header calls them: that of today those without `_compat_` in
-//! their names, that of old headers others.
+//! The function tables of a context. Inline functions of `infiniband/verbs.h` call their entries: those of today's header call only the
+//! entries without `_compat_` in their names; those of older headers call others too.
 //!
-//! Every function is there, as libibverbs has it (`verbs_set_ops`, dummy_ops.c and `set_lib_ops`, device.c, rdma-core 44 to 65):
-//! programs made with old headers call some without a look.
+//! Every entry is set, as in libibverbs (`verbs_set_ops`, dummy_ops.c and `set_lib_ops`, device.c, rdma-core 44 to 65): programs that were
+//! compiled with older headers call some of them without a check for null.
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
@@ -23,8 +23,8 @@ macro_rules! table {
     }};
 }
 
-/// The functions of `verbs_context`. Those that refuse are for what no driver here has; the inline code would say the same if
-/// they were null.
+/// The functions of `verbs_context`. Entries that only return an error are for features that no driver here has; the inline functions would
+/// return the same error if these entries were null.
 pub(crate) fn front() -> [Function; FRONT] {
     let mut front = table! {
         FRONT;
@@ -62,9 +62,9 @@ pub(crate) fn front() -> [Function; FRONT] {
         248 cq_ex::create_cq_ex;
         264 query::query_device_ex;
         272 flow::destroy_flow;
-        280 flow::destroy_flow; // where programs made for libibverbs 1.1.8 look
+        280 flow::destroy_flow; // for programs compiled with libibverbs 1.1.8
         288 flow::create_flow;
-        296 flow::create_flow; // the same
+        296 flow::create_flow; // likewise
         304 qp::open_qp;
         312 qp::create_qp_ex;
         320 srq::get_srq_num;
@@ -72,19 +72,19 @@ pub(crate) fn front() -> [Function; FRONT] {
         336 xrcd::open_xrcd;
         344 xrcd::close_xrcd;
     };
-    // The size of all of it.
+    // The size of the whole `verbs_context`.
     front[360 / size_of::<Function>()] =
         std::ptr::without_provenance(FRONT * size_of::<Function>() + size_of::<abi::Context>());
     front
 }
 
-/// Where those of the data path stand in the table below.
+/// Positions of the data path's functions in the table below.
 const POLL_CQ: usize = 88 / size_of::<Function>();
 const POST_SRQ_RECV: usize = 160 / size_of::<Function>();
 const POST_SEND: usize = 200 / size_of::<Function>();
 const POST_RECV: usize = 208 / size_of::<Function>();
 
-/// The same with the shortest ways to queues of datagrams that complete in any order.
+/// The same, with the shortest paths for queues of datagrams that complete in any order.
 pub(crate) fn numbered_operations() -> ContextOps {
     let mut table = operations();
     table[POLL_CQ] = numbered::poll_cq as Function;
@@ -93,7 +93,7 @@ pub(crate) fn numbered_operations() -> ContextOps {
     table
 }
 
-/// The same with the shortest ways to queues whose slots have a flag each.
+/// The same, with the shortest paths for queues whose slots have a flag each.
 pub(crate) fn flagged_operations() -> ContextOps {
     let mut table = operations();
     table[POLL_CQ] = flagged::poll_cq as Function;
@@ -103,7 +103,7 @@ pub(crate) fn flagged_operations() -> ContextOps {
     table
 }
 
-/// The same with the shortest ways to queues that the device reads and writes in blocks of its own.
+/// The same, with the shortest paths for queues that the device reads and writes in its own format of blocks.
 pub(crate) fn block_operations() -> ContextOps {
     let mut table = operations();
     table[POLL_CQ] = cq::poll_blocks as Function;
@@ -112,8 +112,8 @@ pub(crate) fn block_operations() -> ContextOps {
     table
 }
 
-/// The functions of `ibv_context_ops`. Those of today's header are called without a look. The others are called as the exported
-/// functions of their names, which all but two are.
+/// The functions of `ibv_context_ops`. Today's header calls its entries without a check for null. The other entries are called like the
+/// exported functions of the same names, and all but two are these functions.
 pub(crate) fn operations() -> ContextOps {
     table! {
         32;
@@ -130,7 +130,7 @@ pub(crate) fn operations() -> ContextOps {
         80 cq::create_plain_cq;
         88 cq::poll_cq;
         96 cq::req_notify_cq;
-        104 nothing; // a driver's part of an event of a completion queue
+        104 nothing; // `cq_event`: a driver's handler of completion events
         112 cq::resize_cq;
         120 cq::destroy_cq;
         128 srq::create_srq;
@@ -148,6 +148,6 @@ pub(crate) fn operations() -> ContextOps {
         224 pd::destroy_ah;
         232 qp::attach_mcast;
         240 qp::detach_mcast;
-        248 nothing; // of an asynchronous event
+        248 nothing; // `async_event`: a driver's handler of asynchronous events
     }
 }

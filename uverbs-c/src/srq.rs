@@ -24,7 +24,7 @@ pub(crate) struct Srq {
     pub(crate) events: Acknowledged,
 }
 
-/// Makes a queue; of a domain of extended connections, if one is given with where receives complete.
+/// Creates a queue; with an XRC domain and a completion queue for its receives, a queue of extended connections.
 fn create(
     pd: Option<&Pd>,
     srq_context: Pointer,
@@ -100,7 +100,7 @@ pub(crate) extern "C" fn create_srq_ex(
     or_null(attr.ok_or(EINVAL).and_then(|attr| create_extended(context, attr)))
 }
 
-/// Of a queue of no domain only mlx5 has the number, as with libmlx5.
+/// A queue without a domain has a number only on mlx5, as with libmlx5.
 pub(crate) extern "C" fn get_srq_num(srq: Option<&Srq>, number: Option<&mut MaybeUninit<u32>>) -> c_int {
     let get = || {
         let queue = srq.ok_or(EINVAL)?.queue.lock()?;
@@ -159,6 +159,6 @@ pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mu
         let mut queue = srq.queue.lock()?;
         post_receives(queue.get_mut()?.queue_mut(), list, bad)
     };
-    // The data path leaves `errno` alone.
+    // The data path does not change `errno`.
     post().map_or_else(Code::get, |()| 0)
 }

@@ -32,7 +32,7 @@ const STATUS: [&CStr; 24] = [
     c"TM software rendezvous",
 ];
 
-/// Operations of requests, from zero; two numbers have none.
+/// Operations of requests, from zero; two numbers have no name.
 const OPERATION: [&CStr; 16] = [
     c"rdma-write",
     c"rdma-write-with-imm",
@@ -113,7 +113,7 @@ pub(crate) extern "C" fn port_state_str(state: c_int) -> Pointer {
     word(&PORT, state)
 }
 
-/// Codes of rates, multiples of 2.5 Gb/s (-1 for those that are none) and Mb/s.
+/// Codes of rates, with each rate as a multiple of 2.5 Gb/s (-1 if it is not one) and in Mb/s.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2500),
     (3, 4, 10000),
@@ -140,7 +140,7 @@ const RATES: [(c_int, c_int, c_int); 23] = [
     (24, 480, 1275000),
 ];
 
-/// `IBV_RATE_MAX`: what is no rate.
+/// `IBV_RATE_MAX`, returned for a rate without a code.
 const MOST: c_int = 0;
 
 pub(crate) extern "C" fn rate_to_mult(rate: c_int) -> c_int {

@@ -71,7 +71,7 @@ pub(crate) extern "C" fn create_wq(
     or_null(create(context, attr))
 }
 
-/// `enum ibv_wq_attr_mask`: the state, and the state that it is assumed to have.
+/// `enum ibv_wq_attr_mask`: the new state, and the current state as the caller assumes it.
 const STATE: u32 = 1;
 const CURRENT: u32 = 2;
 
@@ -122,7 +122,7 @@ pub(crate) struct Table {
     pub(crate) table: Owned<IndirectionTable>,
 }
 
-/// As many as the caller says that there are; ENOMEM if there is not enough memory.
+/// Collects all items. ENOMEM if there is not enough memory for the number that the caller gave.
 fn collected<T>(items: impl ExactSizeIterator<Item = Answer<T>>) -> Answer<Vec<T>> {
     let mut all = Vec::new();
     all.try_reserve_exact(items.len())?;

@@ -20,12 +20,12 @@ pub(crate) struct Xrcd {
 const HAS_FD: u32 = 1 << 0;
 const HAS_FLAGS: u32 = 1 << 1;
 
-/// In the place of a descriptor: the domain is of no file.
+/// Instead of a file descriptor: the domain belongs to no file.
 const NO_FILE: c_int = -1;
 
 fn open(context: Option<&Context>, attr: Option<&XrcdInitAttr>) -> Answer<Box<Xrcd>> {
     let context = context.ok_or(EINVAL)?;
-    // librxe does not look at anything.
+    // Before the attributes are checked: librxe checks nothing.
     context.context.needs_xrc("xrcd.open")?;
     let attr = attr.ok_or(EINVAL)?;
     if attr.comp_mask & !(HAS_FD | HAS_FLAGS) != 0 {

@@ -101,7 +101,7 @@ fn every_name_of_the_map_is_exported_in_its_version_and_no_other() {
     exports_the_map(&library(), MAP, 500);
 }
 
-/// Named in the maps of rdma-core and defined nowhere there: inline in the header, or removed.
+/// Names in the maps of rdma-core that it never defines: they are inline in the header, or were removed.
 const NEVER_DEFINED: [&str; 2] = ["ibv_query_device_ex", "ibv_cmd_query_device"];
 
 /// releases.list: version, name, first and last release of rdma-core whose `libibverbs.map.in` has it.
@@ -116,7 +116,7 @@ fn every_name_of_every_release_is_there() {
         for release in first.parse::<u32>().expect("a release")..=last.parse().expect("a release") {
             *releases.entry(release).or_default() += 1;
         }
-        // The interface before 2007, whose names also exist in 1.1, is left out.
+        // The interface from before 2007, whose names also exist in version 1.1, is left out.
         let is_twin = version == "IBVERBS_1.0" && is_there("IBVERBS_1.1", name);
         assert!(is_twin || NEVER_DEFINED.contains(&name) || is_there(version, name), "{line} is missing");
     }
@@ -124,7 +124,7 @@ fn every_name_of_every_release_is_there() {
     assert!(releases.values().all(|names| *names > 175), "{releases:?}");
 }
 
-/// debian.list: what the programs and libraries of three releases of Debian import, as `tests/vm/dropin/imports` found it.
+/// debian.list: the names that programs and libraries of three releases of Debian import, found by `tests/vm/dropin/imports`.
 #[test]
 fn every_name_that_debian_imports_is_there() {
     let exported = exported(&library());
@@ -248,7 +248,7 @@ fn programs_can_be_linked_with_the_archive() {
     let directory = Directory::new("archive");
     let (source, program) = (directory.0.join("program.c"), directory.0.join("program"));
     std::fs::write(&source, PROGRAM).expect("a file");
-    // Into a program with shared libraries, into one without, and as programs do that name their drivers.
+    // Into a program with shared libraries, into static programs, and into one that names its drivers.
     let ways: [&[&str]; 4] =
         [&[], &["-static"], &["-static-pie"], &["-static", "-DRDMA_STATIC_PROVIDERS=mlx5,rxe"]];
     for way in ways {
@@ -292,7 +292,7 @@ fn the_library_is_called_as_programs_look_for_it() {
             .collect()
     };
     assert_eq!(texts(i64::from(object::elf::DT_SONAME)), ["libibverbs.so.1"]);
-    // Nothing except what every process has loaded anyway.
+    // Only libraries that every process has loaded anyway.
     for needed in texts(i64::from(object::elf::DT_NEEDED)) {
         assert!(["libc.so", "ld-linux"].iter().any(|known| needed.starts_with(known)), "{needed}");
     }

@@ -23,7 +23,7 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::process::{Here, Origin, Owner, elsewhere};
 use crate::kernel::transport::{Mapping, Transport};
 
-/// Why a device has not looked at a ring.
+/// Why a device has not read a ring.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub struct Unseen(Reason);
@@ -146,7 +146,7 @@ impl Door {
         }
     }
 
-    /// Makes the completion queue `handle` announce its next completion, or its next solicited one.
+    /// Requests an event for the next completion of the queue `handle`, or for its next solicited one.
     pub(super) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
         self.check(op)?;
         let mut request = EventRequest::new(self.driver, handle, solicited_only);

@@ -1,4 +1,4 @@
-//! Finds out which driver a device has, by asking the device itself.
+//! Identifies the driver of a device by the errnos of the device's own answers.
 //!
 //! Each command names the driver, and the kernel checks that before anything else. It returns EINVAL for another driver
 //! (ib_uverbs_cmd_verbs, uverbs_ioctl.c, Linux 6.1 to 7.3), and EPROTONOSUPPORT for the right one if there is no such method. So a

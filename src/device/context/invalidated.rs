@@ -1,8 +1,8 @@
 //! Keys of memory windows that must not be invalidated.
 //!
-//! rxe dereferences a null pointer if a key of type 2 is invalidated while its window is not bound, whoever sends the invalidate: it
-//! checks neither the queue pair that bound the window nor its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3). A
-//! process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
+//! rxe dereferences a null pointer if a key of type 2 is invalidated while its window is not bound, whichever queue pair sends the
+//! invalidate: it checks neither the queue pair that bound the window nor its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to
+//! 7.3). A process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
 //! bound. What other processes do cannot be detected here.
 
 use std::collections::BTreeMap;

@@ -147,7 +147,7 @@ impl Context {
         self.0.door.ring(op, doorbell, here)
     }
 
-    /// Makes the completion queue `handle` announce its next completion, or its next solicited one.
+    /// Requests an event for the next completion of the queue `handle`, or for its next solicited one.
     pub(crate) fn request_event(&self, op: &'static str, handle: u32, solicited_only: bool) -> Result<()> {
         self.0.door.request_event(op, handle, solicited_only)
     }
@@ -170,13 +170,13 @@ impl Context {
         &self.0.driver
     }
 
-    /// Whether the slots of its queues have a flag each, by which they are handed over.
+    /// Whether each slot of its queues has a flag that shows which side owns the slot.
     #[cfg(feature = "raw")]
     pub fn has_flagged_queues(&self) -> bool {
         self.driver().has_flagged_queues()
     }
 
-    /// Whether the device writes completions in blocks of its own, and requests are blocks.
+    /// Whether the device itself writes completions, and requests are blocks in its format.
     #[cfg(feature = "raw")]
     pub fn has_queues_in_blocks(&self) -> bool {
         self.driver().has_queues_in_blocks()
@@ -236,8 +236,7 @@ impl Context {
         self.0.door.may_ask("context.check")
     }
 
-    /// The device file, if there is one; none behind a wrapper of the transport, nor of a device that is another process's
-    /// since a fork.
+    /// The device file, if there is one; none if the transport is wrapped, or if the device belongs to another process since a fork.
     pub fn command_file(&self) -> Option<BorrowedFd<'_>> {
         self.0.door.file()
     }

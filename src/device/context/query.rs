@@ -1,4 +1,4 @@
-//! Asking the device: limits, ports, addresses.
+//! Queries of the device: limits, ports, addresses.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ pub(super) struct Offloads {
 }
 
 impl Offloads {
-    /// As bits that fit into an atomic, of which zero means "unknown". There is no lock, which a child of `fork` could find held.
+    /// As bits in an atomic; zero means "unknown". There is no lock, which a child of `fork` could find held.
     fn bits(self) -> u64 {
         1 << 63 | u64::from(self.raw_packet.bits() & !(1 << 31)) << 32 | u64::from(self.large_send)
     }
@@ -107,7 +107,7 @@ impl Context {
     /// [`ErrorKind::InvalidInput`] for a port that the device does not have.
     ///
     /// # Kernel
-    /// `UVERBS_METHOD_QUERY_PORT`; 48 bytes of answer are the least (uverbs_std_types_device.c, Linux 6.1).
+    /// `UVERBS_METHOD_QUERY_PORT`; the answer needs room for at least 48 bytes (uverbs_std_types_device.c, Linux 6.1).
     #[doc(alias = "ibv_query_port")]
     #[doc(alias = "ibv_port_attr")]
     pub fn query_port(&self, port: u8) -> Result<QueryPortRespEx> {
@@ -225,8 +225,8 @@ pub struct Gid {
 }
 
 impl Context {
-    /// The firmware version as text. `number` is `fw_ver` of [`query_device`](Self::query_device), which each driver formats in
-    /// its own way; without a number, it is the text that the kernel reports. It may be empty.
+    /// The firmware version as text. `number` is `fw_ver` of [`query_device`](Self::query_device), which each driver formats in its own
+    /// way; for drivers whose format this crate does not know, it is the text that the kernel reports. It may be empty.
     pub fn firmware(&self, number: u64) -> String {
         self.driver().firmware(number).unwrap_or_else(|| self.device().firmware().to_owned())
     }
@@ -234,7 +234,7 @@ impl Context {
 
 #[cfg(feature = "raw")]
 impl Context {
-    /// As [`Context::query_device`], and what only the driver tells of packets.
+    /// As [`Context::query_device`], together with the driver's response about packets.
     ///
     /// # Errors
     /// As [`Context::query_device`].
@@ -242,22 +242,22 @@ impl Context {
         self.query_all()
     }
 
-    /// Whether requests may be flushes and atomic writes; elsewhere they are refused when they are posted.
+    /// Whether requests may be flushes and atomic writes. Other devices refuse them when they are posted.
     pub fn has_flushes(&self) -> bool {
         self.driver().has_flushes()
     }
 
-    /// What the process itself limits a queue of sends to, if it does.
+    /// The maximum number of sends of a queue, if it is limited in user space.
     pub fn most_sends(&self) -> Option<u32> {
         self.driver().most_sends()
     }
 
-    /// Whether its programs have domains of threads, and domains of both kinds.
+    /// Whether libibverbs offers thread domains and parent domains on this device.
     pub fn has_parent_domains(&self) -> bool {
         self.driver().has_parent_domains()
     }
 
-    /// Whether its queues are of datagrams that complete in any order, to which lists of requests have a shorter way.
+    /// Whether its queues contain datagrams that complete in any order. Lists of requests then have a shorter path.
     pub fn has_numbered_queues(&self) -> bool {
         self.driver().has_numbered_queues()
     }
@@ -270,7 +270,7 @@ impl Context {
         self.driver().orders_data(self)
     }
 
-    /// What completions of the device can tell besides what all of them do.
+    /// The additional fields that completions of the device can have.
     pub fn completion_fields(&self) -> crate::driver::CompletionFields {
         self.driver().completion_fields()
     }

@@ -140,7 +140,7 @@ fn siw_has_room_for_each_of_its_answers() {
     }
 }
 
-/// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: an input of 8 bytes, with both bits that it knows, and an output of 24.
+/// `efa_alloc_ucontext`, efa_verbs.c, Linux 6.1: an input of 8 bytes, with both bits that the driver defines, and an output of 24.
 #[test]
 fn efa_is_told_what_the_process_knows_of() {
     let expected = [

@@ -114,8 +114,8 @@ impl Exchange {
         }
     }
 
-    /// Explains EINVAL for a request about a port: the device was removed, it has no such port (`rdma_is_port_valid`), or what
-    /// `otherwise` says. The kernel returns the same errno in all of these cases.
+    /// Explains EINVAL for a request about a port: the device was removed, it has no such port (`rdma_is_port_valid`), or the reason that
+    /// `otherwise` gives. The kernel returns the same errno in all of these cases.
     pub(in crate::device) fn explain(
         &mut self,
         error: Error,

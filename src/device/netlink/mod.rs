@@ -24,8 +24,8 @@ use crate::kernel::error::{Error, Result};
 /// if that is more (netlink_dump and `NLMSG_GOODSIZE`, Linux 6.1).
 pub(in crate::device) const ROOM: usize = if cfg!(target_arch = "x86_64") { 4096 } else { 8192 };
 
-/// Room for one datagram of a long list: the kernel fills as much as the last receive call asked for, and at most this (netlink_recvmsg,
-/// Linux 6.1). Only in this way it returns what does not fit into a page, such as a counter with a thousand queue pairs.
+/// Room for one datagram of a long list: the kernel fills as much as the last receive call requested, and at most this (netlink_recvmsg,
+/// Linux 6.1). Only in this way does it return data that does not fit into a page, such as a counter with a thousand queue pairs.
 pub(in crate::device) const LONG: usize = 32 << 10;
 
 /// Answers requests: the kernel, or a test.

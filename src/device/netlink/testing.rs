@@ -135,7 +135,7 @@ pub(in crate::device) fn answered(answers: impl FnMut(&Asked) -> Answer + Send +
     Exchange::new(Kernel { answers: Box::new(answers), told: VecDeque::new(), is_busy: false }, LONG)
 }
 
-/// Answers as a kernel with the device of index 3 and its one port. `more` answers requests about them.
+/// Answers as a kernel with the device of index 3 and its one port. `more` answers further requests about them.
 pub(in crate::device) fn with_device(
     mut more: impl FnMut(&Asked) -> Answer + Send + Sync + 'static,
 ) -> Exchange {

@@ -1,4 +1,4 @@
-//! Lists made of Linux's answers, and of answers that are wrong.
+//! Lists from recorded answers of Linux, and from invalid answers.
 
 use std::net::SocketAddr;
 

@@ -1,10 +1,10 @@
-//! Answers about hardware counters, taken apart (`fill_stat_hwcounter_entry` and `nldev_stat_get_counter_status_doit`, core/nldev.c, Linux 6.1).
+//! Parses answers about hardware counters (`fill_stat_hwcounter_entry` and `nldev_stat_get_counter_status_doit`, core/nldev.c, Linux 6.1).
 
 use uverbs_abi::netlink::attr;
 
 use crate::device::netlink::{Attributes, number, until_nul, wide};
 
-/// Hands name and value of each counter to `take`. What has no name or no value is left out.
+/// Passes name and value of each counter to `take`. Entries without a name or a value are left out.
 pub(super) fn values(message: &[u8], mut take: impl FnMut(&[u8], u64)) {
     entries(message, |entry| {
         let (mut name, mut count) = (None, None);
@@ -21,7 +21,7 @@ pub(super) fn values(message: &[u8], mut take: impl FnMut(&[u8], u64)) {
     });
 }
 
-/// Hands name and place of each optional counter to `take`, and whether it is on.
+/// Passes name and index of each optional counter to `take`, and whether it is on.
 pub(super) fn optional(message: &[u8], mut take: impl FnMut(&[u8], u32, bool)) {
     entries(message, |entry| {
         let (mut name, mut index, mut is_on) = (None, None, None);

@@ -28,7 +28,7 @@ impl Folder {
     pub(super) fn open(op: &'static str, path: &Path) -> Result<Option<Self>> {
         let entries = match fs::read_dir(path) {
             Ok(entries) => entries,
-            // The driver has no such counters, or sysfs is not there.
+            // The driver has no such counters, or there is no sysfs.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::io(op, &error)),
         };

@@ -99,7 +99,7 @@ impl Kernel {
         })
     }
 
-    /// A device without counters is not an error, as long as netlink or sysfs has the device.
+    /// A device without counters is not an error if netlink or sysfs has the device.
     fn is_anywhere(&mut self) -> Result<()> {
         let has_any = |port: &Port| port.counters.is_some() || !matches!(port.hardware, Hardware::None);
         if self.device.is_some() || self.ports.iter().any(has_any) {

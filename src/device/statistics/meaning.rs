@@ -1,4 +1,4 @@
-//! What the name of a counter says about it. The kernel returns only names and numbers.
+//! Properties of counters that follow from their names. The kernel returns only names and numbers.
 
 use super::statistic::{Source, Unit, Width};
 use crate::driver::Driver;

@@ -4,7 +4,7 @@
 //! [`read`](Statistics::read) repeatedly. [`Device::queue_pair_counters`] binds queue pairs to their own counters. These are not
 //! the [`Counters`](crate::Counters) of flows, which count what a rule matches.
 //!
-//! Reading needs no privileges. It asks the driver: on mlx5 one pass takes a few firmware commands.
+//! Reading needs no privileges. Each pass queries the driver, which on mlx5 takes a few firmware commands.
 //!
 //! ```no_run
 //! # fn main() -> uverbs::Result<()> {
@@ -103,8 +103,8 @@ impl Device {
     ///
     /// # Errors
     /// [`ErrorKind::Disassociated`](crate::ErrorKind::Disassociated) if the device has gone,
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if neither netlink nor sysfs knows it, as in some containers,
-    /// and those of reading sysfs.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if neither netlink nor sysfs has it, as in some containers, and those of
+    /// reading sysfs.
     ///
     /// # Kernel
     /// `nldev_stat_get_doit` (core/nldev.c) and core/sysfs.c, Linux 5.3.

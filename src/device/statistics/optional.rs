@@ -1,4 +1,4 @@
-//! Counters that a driver counts only when it is told to.
+//! Counters that a driver counts only while they are switched on.
 
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};

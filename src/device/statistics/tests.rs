@@ -328,7 +328,7 @@ fn growth_knows_of_wraps_ends_and_resets() {
     assert_eq!(grown("active_qps", own, 4, 7, &Driver::Other), None, "a level");
     let (one, other) = (row("a", own, 1, &card), row("b", own, 5, &card));
     assert_eq!(other.growth(&one), None);
-    // A plain set by its names, which is wider all the same.
+    // By its names a plain set, but with wider values.
     let wide = Statistic {
         meaning: meaning::Meaning::of(port, "port_rcv_data", false, &card),
         ..row("port_rcv_data", port, 1 << 32, &card)

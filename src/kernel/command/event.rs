@@ -1,4 +1,5 @@
-//! The request for an event of a completion queue. Programs that wait send it each time, so it is a command of just two attributes.
+//! The request for an event of a completion queue: a command with exactly two attributes, because programs that wait for events send it
+//! each time.
 
 use uverbs_abi::ids::device::{self, invoke_write};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, Attr, IoctlHdr};
@@ -7,8 +8,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Command, EMPTY, inline};
 
-/// `REQ_NOTIFY_CQ` by `INVOKE_WRITE` (ib_uverbs_req_notify_cq, uverbs_cmd.c, Linux 6.1), with its request inline. Like a [`Command`] it can be
-/// passed on, but not made, outside the crate.
+/// `REQ_NOTIFY_CQ` through `INVOKE_WRITE` (ib_uverbs_req_notify_cq, uverbs_cmd.c, Linux 6.1), with its request inline. Like a [`Command`],
+/// it can be passed on but not created outside the crate.
 #[derive(Debug)]
 pub struct EventRequest(Wire);
 
@@ -52,7 +53,7 @@ impl EventRequest {
         Self(wire)
     }
 
-    /// The same as an ordinary command, for transports without a shorter way.
+    /// The same as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command(&self, op: &'static str) -> Command<'_> {
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.for_driver(self.0.header.driver_id).input(invoke_write::CORE_IN, &self.0.request.data);

@@ -12,7 +12,7 @@
 //!   exceptions are device registers (`register.rs`), which are only written, as a whole, and values of 64 bits that a device counts in
 //!   (`value.rs`).
 //! - An object that was passed in is returned only by the last [`Mapping`] of it (`Arc::try_unwrap`), and code that registers the memory
-//!   keeps one as long as the device may access it.
+//!   keeps one while the device may access it.
 //!
 //! If another program truncates a mapped file, accessing the missing page ends the process with a signal; nothing is read or written
 //! elsewhere.
@@ -110,15 +110,15 @@ impl Drop for Block {
 #[derive(Debug)]
 struct Boxed(NonNull<[u8]>);
 
-// SAFETY: as of a `Block`.
+// SAFETY: as for a `Block`.
 unsafe impl Send for Boxed {}
-// SAFETY: as of a `Block`.
+// SAFETY: as for a `Block`.
 unsafe impl Sync for Boxed {}
 
 impl Boxed {
     fn into_box(self) -> Box<[u8]> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: it was made by `Box::into_raw`, and is put together again only here and in `drop`, which is not called any more.
+        // SAFETY: it was made by `Box::into_raw`, and becomes a box again only here and in `drop`, which is no longer called.
         unsafe { Box::from_raw(this.0.as_ptr()) }
     }
 }
@@ -145,8 +145,7 @@ impl From<Box<[u8]>> for Mapping {
     }
 }
 
-/// Returns the object that owns the memory; or the mapping itself if it is of another kind, or as long as a clone or a memory region uses
-/// it.
+/// Returns the object that owns the memory; or the mapping itself if it is of another kind, or while a clone or a memory region uses it.
 macro_rules! hand_back {
     ($($owned:ty, $variant:ident, $and_then:expr;)*) => {
         $(
@@ -235,7 +234,7 @@ impl Mapping {
     }
 
     /// A zeroed block of at least `len` bytes, rounded up to whole pages. The pages of a large block are not touched, so it takes memory
-    /// only as it is used: a request for more than there is returns an error, and the kernel does not end the process.
+    /// only as it is used: a request for more than is available returns an error, and the kernel does not end the process.
     ///
     /// # Errors
     /// `EINVAL` for a length of zero, `ENOMEM` if there is not enough memory.

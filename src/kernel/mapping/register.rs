@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use super::Mapping;
 use super::barrier::{after_doorbell, before_doorbell};
 
-/// A register that was found once. Ringing it is one store.
+/// A register whose address was determined once. Ringing it is one store.
 #[derive(Debug)]
 pub(crate) struct Register {
     /// Keeps the memory.

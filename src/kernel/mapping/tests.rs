@@ -25,7 +25,7 @@ fn threads_may_copy_at_any_alignment() {
                 for _ in 0..if cfg!(miri) { 20 } else { 1000 } {
                     assert!(map.write(offset, &[len as u8; 9][..len]));
                     assert!(map.read(0, &mut back) && map.read(offset, &mut back[..len]));
-                    // Neighbours in the same word have left it alone.
+                    // Threads that write other bytes of the same word have not changed these.
                     assert_eq!(back[..len], [len as u8; 9][..len]);
                 }
             });
@@ -48,7 +48,7 @@ fn nothing_happens_outside() {
 #[test]
 fn a_box_of_any_length_is_copied_to_its_edges_and_comes_back() {
     for len in 0..13 {
-        // In the middle of a larger allocation the edges have neighbours, which Miri guards.
+        // The bytes beside the edges do not belong to the box, so Miri reports an access to them.
         let map = Mapping::from(vec![1_u8; len].into_boxed_slice());
         assert_eq!((map.len(), map.is_empty()), (len, len == 0));
         for offset in 0..len {

@@ -3,8 +3,8 @@
 //! # Safety
 //! - A value is inside a mapping, at an address that is a multiple of eight. As long as the device uses it, this process accesses it only
 //!   here, as an atomic of eight bytes. A device that reads or writes it is therefore a race of values.
-//! - A [`Value`] shares ownership of the place, as long as it exists: no other code has exclusive access, and the owner makes the place
-//!   available to everything that shares it.
+//! - A [`Value`] shares ownership of the place while it exists: no other code has exclusive access, and the owner makes the place available
+//!   to everything that shares it.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Mapping;
 use super::barrier::after_owner;
 
-/// A value that was found once. Reading it is two loads.
+/// A value whose address was determined once. Reading it is two loads.
 pub(crate) struct Value<T> {
     place: NonNull<AtomicU64>,
     _owner: Arc<T>,

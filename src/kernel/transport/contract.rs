@@ -1,4 +1,4 @@
-//! What answers for a device, and what it promises.
+//! Transports, and the contract that they must meet.
 //!
 //! # Safety
 //! The library relies on its transport: memory is freed after a successful `DEREG_MR`, and after its registration has failed. The
@@ -30,8 +30,8 @@ use crate::kernel::mapping::Mapping;
 /// without a device, use [`Script`].
 ///
 /// # Safety
-/// The library frees memory and reads answers according to what its transport returns. For every command, as long as the
-/// transport exists, an implementation must therefore guarantee:
+/// The library frees memory and reads answers according to what its transport returns. For every command, while the transport exists, an
+/// implementation must therefore guarantee:
 /// - The command is executed at most once, by one device, and nothing else is sent to that device through the same file. Objects
 ///   that it creates belong to the library: only the library's commands use or destroy them.
 /// - `Ok` means that the device has executed it. After `Ok` for `DEREG_MR`, or for the destroy of a queue or of another object to
@@ -119,7 +119,7 @@ pub unsafe trait Transport: Debug + Send + Sync {
     }
 }
 
-// SAFETY: passes on, or fails without (first point of the module's page).
+// SAFETY: it passes each command on, or fails without passing it on (first point of the module's page).
 unsafe impl<W: Watcher> Transport for Watched<W> {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         if let Err(errno) = self.watcher().before(command) {
@@ -138,7 +138,7 @@ unsafe impl<W: Watcher> Transport for Watched<W> {
     }
 }
 
-// SAFETY: passes on, except for reads of counters, whose values are left as they are (second point).
+// SAFETY: it passes commands on, except for reads of counters, whose values are left as they are (second point).
 unsafe impl Transport for Null {
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {
         self.inner().invoke(command)

@@ -2,10 +2,10 @@
 //!
 //! # Safety
 //! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for inputs, exclusively for outputs) or
-//!   owns, with the length of the attribute: only `Command`'s crate-private methods create attributes, and [`Command::lower`] fills in
-//!   the addresses. The same holds for [`CountersRead`] and the values passed with it, and for a [`Doorbell`] and an [`EventRequest`],
-//!   which own all of it. The kernel writes only to outputs (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), and at most their length. One
-//!   input is itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, of which rxe writes as many
+//!   owns, with the length of the attribute: only `Command`'s crate-private methods create attributes, and [`Command::lower`] fills in the
+//!   addresses. The same holds for [`CountersRead`] and the values passed with it, and for a [`Doorbell`] and an [`EventRequest`], which
+//!   own all of it. The kernel writes only to outputs (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), and at most their length. One input is
+//!   itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, to which rxe writes exactly this number
 //!   (do_mmap_info, rxe_queue.c); only a command for rxe's shared receive queues has it.
 //! - Raw commands may break all of this: the code that opens a [`RawConnection`] promises that they do not.
 //! - Addresses inside a payload (a memory region's start, a queue's buffer) belong to memory which the object that sends the command
@@ -109,8 +109,8 @@ impl RawConnection {
     }
 }
 
-// SAFETY: the kernel answers, for the device of the file, which nothing else has; each command is sent once, and the kernel uses no other
-// memory than what the command says (the invariants above). Its answers are passed on unchanged.
+// SAFETY: the kernel answers, for the device of the file, to which nothing else has access; each command is sent once, and the kernel uses
+// no other memory than that which the command names (the invariants above). Its answers are passed on unchanged.
 unsafe impl Transport for Uverbs {
     #[inline]
     fn invoke(&self, command: &mut Command<'_>) -> Result<(), Errno> {

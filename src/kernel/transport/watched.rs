@@ -9,9 +9,9 @@ use crate::kernel::command::Command;
 
 /// Watches the commands of an open device: for tracing, counting and fault injection.
 ///
-/// It sees each command before it is sent, may refuse it, and sees the answer. It cannot report success in place of the device,
-/// so implementing it needs no `unsafe`: a [`Transport`] that did so, for example for a deregistration, would make the library
-/// free memory to which a device still writes. See [`Device::open_with`](crate::Device::open_with).
+/// It gets each command before it is sent, may refuse it, and gets the answer. It cannot report success in place of the device, so
+/// implementing it needs no `unsafe`: a [`Transport`] that did so, for example for a deregistration, would make the library free memory to
+/// which a device still writes. See [`Device::open_with`](crate::Device::open_with).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +39,7 @@ use crate::kernel::command::Command;
 /// # }
 /// ```
 pub trait Watcher: Debug + Send + Sync {
-    /// Sees a command before it is sent.
+    /// Called with a command before it is sent.
     ///
     /// # Errors
     /// If it returns an errno, the command is not sent and fails with this errno.
@@ -48,7 +48,7 @@ pub trait Watcher: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Sees a command and its answer, from the device or from [`before`](Self::before).
+    /// Called with a command and its answer, from the device or from [`before`](Self::before).
     fn after(&self, command: &Command<'_>, answer: Result<(), Errno>) {
         let _ = (command, answer);
     }

@@ -1,4 +1,4 @@
-//! How deep into a frame a mask looks.
+//! The depth to which a frame must be read for a mask.
 
 use super::{Headers, Layer, in_layer};
 use zerocopy::IntoBytes;
@@ -20,7 +20,7 @@ pub(crate) enum Depth {
 }
 
 impl Depth {
-    /// The depth of the deepest field of which this mask has a bit.
+    /// The depth of the deepest field in which this mask has a bit.
     pub(crate) fn of(mask: &Headers) -> Self {
         // Each field is listed, so that a new field must be given a depth. The port and the reserved fields are not part of the frame.
         let Headers {

@@ -128,7 +128,7 @@ impl Headers {
         transmute!(self)
     }
 
-    /// The block seen as words.
+    /// The block as words, by reference.
     pub(crate) fn as_words(&self) -> &Words {
         transmute_ref!(self)
     }

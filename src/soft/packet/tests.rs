@@ -1,4 +1,4 @@
-//! Fields read from frames made by hand.
+//! Fields that are read from frames of the tests.
 
 use super::super::testing::*;
 use super::*;
@@ -150,7 +150,7 @@ proptest! {
 }
 
 proptest! {
-    /// What a rule looks at is available, even if only the mask's depth is read.
+    /// The fields of a mask are read, even if the frame is read only to the mask's depth.
     #[test]
     fn fields_of_a_mask_need_no_more_than_its_depth(
         which in 0..nested().len(), spoil: Vec<(prop::sample::Index, u8)>, at: prop::sample::Index,

@@ -166,7 +166,7 @@ fn frames_have_their_length_and_time() {
     assert_eq!(capture.next_frame().unwrap().unwrap().timestamp, Some(Duration::from_millis(3500)));
 }
 
-/// The frames that are played are those of `next_frame`, and no frame waits for one that the source does not have yet.
+/// The frames that are played are those of `next_frame`, and no frame is delayed until the source has the next one.
 #[test]
 fn frames_are_played_as_they_are_there() {
     let device = SoftDevice::default();

@@ -4,7 +4,7 @@
 //! `_create_flow_rule` (drivers/infiniband/hw/mlx5/fs.c), `mlx5_add_flow_rules` and `check_conflicting_ftes`
 //! (drivers/net/ethernet/mellanox/mlx5/core/fs_core.c), Linux 6.1.
 //!
-//! # What a received frame goes through
+//! # The path of a received frame
 //!
 //! 1. SNIFFER rules: each gets a copy, and the frame continues.
 //! 2. Priorities 0 to 15. Each has two tables, first for rules with DONT_TRAP, then for those without (`ib_prio_to_core_prio`). A frame
@@ -17,7 +17,7 @@
 //! A sent frame first passes the EGRESS rules in the same order, then the sniffers, and then, looped back, 2 to 4. It is copied to
 //! sniffers once, not again when it is looped back.
 //!
-//! # Where the hardware decides on mlx5, and this file here
+//! # What the hardware decides on mlx5, and this file here
 //!
 //! - If different matches in one table match the same frame, the one that was inserted first wins.
 //! - A rule is not applied to frames sent by its own queue pair, unless it has ALLOW_LOOP_BACK (which mlx5
@@ -61,7 +61,7 @@ pub(crate) struct Delivery {
     pub(crate) counters: Option<u32>,
     /// Tag for the completion: that of the table entry, see [`Table::insert`].
     pub(crate) tag: Option<u32>,
-    /// The frame goes no further.
+    /// The rule drops the frame.
     pub(crate) drop: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Table {
     /// The tables that have rules, in order.
     receiving: Vec<usize>,
     sending: Vec<usize>,
-    /// How deep into a frame the rules look.
+    /// The depth to which frames must be read for the rules.
     depth: Depth,
     leftovers: Vec<(u8, bool, Member)>,
     sniffers: Vec<(u8, Member)>,

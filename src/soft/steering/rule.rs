@@ -80,8 +80,8 @@ impl Rule {
         })
     }
 
-    /// Handle of the counters object of this rule. A COUNT spec of a rule that is not NORMAL is not included, because the driver never
-    /// sees it.
+    /// Handle of the counters object of this rule. A COUNT spec of a rule that is not NORMAL is not included, because the driver ignores
+    /// the specs of such a rule.
     pub(crate) fn counters(&self) -> Option<u32> {
         self.matching.actions.count
     }

@@ -1,4 +1,4 @@
-//! Which queue pairs get a frame.
+//! The queue pairs that receive a frame.
 
 use super::super::testing::*;
 use super::*;
@@ -10,7 +10,7 @@ mod reference;
 
 const WIRE: Origin = Origin::Wire { port: 1 };
 
-/// One flow to insert: what differs from a NORMAL rule of priority 0 without flags on port 1.
+/// One flow to insert: the differences from a NORMAL rule of priority 0 without flags on port 1.
 #[derive(Debug, Default)]
 struct Flow {
     type_: u32,

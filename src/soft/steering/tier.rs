@@ -47,7 +47,7 @@ impl Member {
         self.loop_back || sender != Some(self.qp)
     }
 
-    /// What the visitor gets for this flow.
+    /// The visitor's argument for this flow.
     pub(super) fn delivery(&self) -> Delivery {
         Delivery {
             flow: self.flow,
@@ -93,7 +93,7 @@ impl Entry {
         }
     }
 
-    /// What the visitor gets for a flow of received frames.
+    /// The visitor's argument for a flow of received frames.
     pub(super) fn received(&self, member: &Member) -> Delivery {
         let delivery = member.delivery();
         Delivery {
@@ -104,13 +104,13 @@ impl Entry {
         }
     }
 
-    /// What the visitor gets for a flow of sent frames: the destination is the port, not a queue pair.
+    /// The visitor's argument for a flow of sent frames: the destination is the port, not a queue pair.
     pub(super) fn sent(&self, member: &Member) -> Delivery {
         Delivery { qp: None, drop: self.drop, ..member.delivery() }
     }
 }
 
-/// A word of which a mask has bits.
+/// A word in which a mask has bits.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     word: usize,
@@ -173,7 +173,7 @@ impl Tier {
         self.groups.is_empty()
     }
 
-    /// How deep into a frame its rules look.
+    /// The depth to which a frame must be read for its rules.
     pub(super) fn depth(&self) -> Depth {
         self.depth
     }

@@ -91,7 +91,7 @@ layout! {
         12 buf_addr_hi: U32, "Address, high half.";
     }
 
-    /// Memory of the other side.
+    /// Memory of the peer.
     struct RemoteMemAddr = "efa_io_remote_mem_addr", 16 {
         0  length: U32, "Bytes.";
         4  rkey: U32, "Remote key of the region.";
@@ -108,7 +108,7 @@ layout! {
         12 lkey_ctrl: U32, "Local key, and [`RX_FIRST`] and [`RX_LAST`].";
     }
 
-    /// What all completions begin with.
+    /// The first fields of every completion.
     struct CdescCommon = "efa_io_cdesc_common", 6 {
         0 req_id: U16, "Number that was given with the request.";
         2 status: u8, "[`COMP_STATUS_OK`] or another.";

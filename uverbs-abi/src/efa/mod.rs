@@ -1,5 +1,5 @@
-//! EFA, the adapter of Amazon's cloud: driver payloads, numbers of what the driver adds ([`ids`]), and what the device reads and
-//! writes itself ([`io`]).
+//! EFA, the adapter of Amazon's cloud: driver payloads, the numbers of the driver's methods and attributes ([`ids`]), and the structures
+//! that the device itself reads and writes ([`io`]).
 
 pub mod ids;
 pub mod io;
@@ -41,7 +41,7 @@ numbers! {
 }
 
 layout! {
-    /// Driver's request of a context.
+    /// Driver's request to create a context.
     struct AllocUcontext = "efa_ibv_alloc_ucontext_cmd", 8 {
         0 supported_caps: u32, "[`ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH`] and others; `comp_mask` up to Linux 6.12.";
         4 reserved_20: [u8; 4], "Zero.";
@@ -67,7 +67,7 @@ layout! {
         6 reserved_30: [u8; 2], "Zero.";
     }
 
-    /// Driver's request of a completion queue.
+    /// Driver's request to create a completion queue.
     struct CreateCq = "efa_ibv_create_cq", 16 {
         0  comp_mask: u32, "Zero.";
         4  cq_entry_size: u32, "Bytes of an entry: 16 or 32.";
@@ -88,7 +88,7 @@ layout! {
         32 db_mmap_key: u64, "Offset of that page to pass to mmap.";
     }
 
-    /// Driver's request of a queue pair.
+    /// Driver's request to create a queue pair.
     struct CreateQp = "efa_ibv_create_qp", 24 {
         0  comp_mask: u32, "Zero.";
         4  rq_ring_size: u32, "Bytes of the receive ring.";

@@ -132,7 +132,7 @@ object! {
 }
 
 object! {
-    /// DEVX: firmware commands as they are.
+    /// DEVX: commands to the firmware, passed on unchanged.
     devx ("MLX5_IB_OBJECT_DEVX") = 0x1000;
     method: "MLX5_IB_METHOD_DEVX_" {
         OTHER = 0x1000, "Runs a command that is about no object.";
@@ -241,7 +241,7 @@ object! {
 }
 
 object! {
-    /// Files that answers to asynchronous commands come by.
+    /// Files from which the answers to asynchronous commands are read.
     devx_async_cmd_fd ("MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD") = 0x1004;
     method: "MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_" {
         ALLOC = 0x1000, "Creates a file.";
@@ -252,7 +252,7 @@ object! {
 }
 
 object! {
-    /// Files that device events come by.
+    /// Files from which device events are read.
     devx_async_event_fd ("MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD") = 0x1005;
     method: "MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_" {
         ALLOC = 0x1000, "Creates a file.";
@@ -320,7 +320,7 @@ object! {
 }
 
 object! {
-    /// Steering anchors: a place to hang flows of the device on.
+    /// Steering anchors: flow tables to which flows of the device can refer by number.
     steering_anchor ("MLX5_IB_OBJECT_STEERING_ANCHOR") = 0x1009;
     method: "MLX5_IB_METHOD_STEERING_ANCHOR_" {
         CREATE = 0x1000, "Creates an anchor.";

@@ -1,7 +1,7 @@
 //! NVIDIA ConnectX (`mlx5`): driver payloads, rings and doorbells.
 //!
-//! The structs of this module travel as UHW_IN and UHW_OUT of the core's calls; [`ids`] has the numbers of
-//! the driver's own objects, [`wqe`] what the device itself reads and writes, [`prm`] commands to its firmware.
+//! The structs of this module are passed as UHW_IN and UHW_OUT of the core's calls. [`ids`] has the numbers of the driver's own objects,
+//! [`wqe`] the structures that the device itself reads and writes, and [`prm`] commands to its firmware.
 
 pub mod ids;
 mod payload;

@@ -1,13 +1,13 @@
 //! Driver payloads.
 
 layout! {
-    /// Oldest request to creating a context.
+    /// Oldest request to create a context.
     struct AllocUcontextReq = "mlx5_ib_alloc_ucontext_req", 8 {
         0 total_num_bfregs: u32, "Wanted doorbell registers.";
         4 num_low_latency_bfregs: u32, "How many of them for one queue pair each.";
     }
 
-    /// Request to creating a context; send all of it.
+    /// Request to create a context; send all of it.
     struct AllocUcontextReqV2 = "mlx5_ib_alloc_ucontext_req_v2", 32 {
         0  total_num_bfregs: u32, "Wanted doorbell registers; not used with [`super::LIB_CAP_DYN_UAR`].";
         4  num_low_latency_bfregs: u32, "How many of them for one queue pair each.";
@@ -51,7 +51,7 @@ layout! {
         0 pdn: u32, "Number of the protection domain.";
     }
 
-    /// Large sends that the device cuts.
+    /// Large sends that the device segments.
     struct TsoCaps = "mlx5_ib_tso_caps", 8 {
         0 max_tso: u32, "Most bytes of payload.";
         4 supported_qpts: u32, "Queue pair types, bit 1 << type.";
@@ -125,7 +125,7 @@ layout! {
         104 reg_c0: UapiReg, "Register C0 of steering (Linux 6.12; absent in 6.1).";
     }
 
-    /// Request to creating a completion queue.
+    /// Request to create a completion queue.
     struct CreateCq = "mlx5_ib_create_cq", 32 {
         0  buf_addr: u64, "Address of the ring; page-aligned is best.";
         8  db_addr: u64, "Address of the doorbell record: 8 bytes, 8-aligned.";
@@ -144,7 +144,7 @@ layout! {
         4 reserved: u32, "Zero.";
     }
 
-    /// Request to resizing a completion queue.
+    /// Request to resize a completion queue.
     struct ResizeCq = "mlx5_ib_resize_cq", 16 {
         0  buf_addr: u64, "Address of the new ring.";
         8  cqe_size: u16, "Bytes of an entry.";
@@ -152,7 +152,7 @@ layout! {
         12 reserved1: u32, "Zero.";
     }
 
-    /// Request to creating a shared receive queue.
+    /// Request to create a shared receive queue.
     struct CreateSrq = "mlx5_ib_create_srq", 32 {
         0  buf_addr: u64, "Address of the ring.";
         8  db_addr: u64, "Address of the doorbell record.";
@@ -174,7 +174,7 @@ layout! {
         1 log_num_errored: u8, "Number of failed streams to tolerate, as a power of two.";
     }
 
-    /// Request to creating a queue pair.
+    /// Request to create a queue pair.
     struct CreateQp = "mlx5_ib_create_qp", 56 {
         0  buf_addr: u64, "Address of both rings; for RAW_PACKET of the receive ring.";
         8  db_addr: u64, "Address of the doorbell record: 8 bytes, 8-aligned.";
@@ -190,7 +190,7 @@ layout! {
         54 reserved: u16, "Zero.";
     }
 
-    /// Request to creating a queue pair with an indirection table.
+    /// Request to create a queue pair with an indirection table.
     struct CreateQpRss = "mlx5_ib_create_qp_rss", 152 {
         0   rx_hash_fields_mask: u64, "[`super::RX_HASH_SRC_IPV4`] and others.";
         8   rx_hash_function: u8, "[`super::RX_HASH_FUNC_TOEPLITZ`].";
@@ -214,7 +214,7 @@ layout! {
         32 tir_icm_addr: u64, "Steering address of the transport receive object.";
     }
 
-    /// Request to allocating a memory window.
+    /// Request to allocate a memory window.
     struct AllocMw = "mlx5_ib_alloc_mw", 8 {
         0 comp_mask: u32, "Zero.";
         4 num_klms: u8, "Number of entries.";
@@ -222,7 +222,7 @@ layout! {
         6 reserved2: u16, "Zero.";
     }
 
-    /// Request to creating a work queue.
+    /// Request to create a work queue.
     struct CreateWq = "mlx5_ib_create_wq", 48 {
         0  buf_addr: u64, "Address of the ring.";
         8  db_addr: u64, "Address of the doorbell record.";
@@ -250,7 +250,7 @@ layout! {
         6 reserved: u16, "Zero.";
     }
 
-    /// Request to modifying a queue pair.
+    /// Request to modify a queue pair.
     struct ModifyQp = "mlx5_ib_modify_qp", 16 {
         0  comp_mask: u32, "[`super::MODIFY_QP_OOO_DP`].";
         4  burst_info: BurstInfo, "Bursts.";
@@ -277,7 +277,7 @@ layout! {
         4 reserved: u32, "Zero.";
     }
 
-    /// Request to modifying a work queue.
+    /// Request to modify a work queue.
     struct ModifyWq = "mlx5_ib_modify_wq", 8 {
         0 comp_mask: u32, "Zero.";
         4 reserved: u32, "Zero.";
@@ -296,7 +296,7 @@ layout! {
         48 overflow_period: u64, "Longest time between updates.";
     }
 
-    /// Which value of the device goes to which place of the read buffer.
+    /// The position in the read buffer of one value of the device.
     struct FlowCountersDesc = "mlx5_ib_flow_counters_desc", 8 {
         0 description: u32, "0 packets, 1 bytes, see [`crate::types::counter_description`].";
         4 index: u32, "Place in the read buffer; the kernel does not check it: stay below 8191.";
@@ -309,7 +309,7 @@ layout! {
         12 reserved: u32, "Zero.";
     }
 
-    /// Request to `EX_CREATE_FLOW`, followed by `ncounters_data` [`FlowCountersData`].
+    /// Request for `EX_CREATE_FLOW`, followed by `ncounters_data` [`FlowCountersData`].
     struct CreateFlow = "mlx5_ib_create_flow", 8 {
         0 ncounters_data: u32, "0 or 1.";
         4 reserved: u32, "Zero.";

@@ -1,8 +1,8 @@
 //! Structures that the device's firmware reads and writes: commands for flow counters, and the matches of flows.
 //!
-//! All fields are big-endian; no struct here needs alignment. Names in C are those of `include/linux/mlx5/mlx5_ifc.h`
-//! without `mlx5_ifc_` and `_bits`: `struct.field` for a field of another struct; `first..last`, one of which may be missing,
-//! for a field that begins with one of C and ends with another.
+//! All fields are big-endian; no struct here needs alignment. Names in C are those of `include/linux/mlx5/mlx5_ifc.h` without `mlx5_ifc_`
+//! and `_bits`: `struct.field` for a field of another struct; `first..last` for a field that covers several of C, from the beginning of one
+//! to the end of another. One of these two names may be missing.
 
 use zerocopy::big_endian::{U16, U32, U64};
 
@@ -42,7 +42,7 @@ numbers! {
 }
 
 layout! {
-    /// Begin of every answer.
+    /// The beginning of every answer.
     struct CmdOut = "alloc_pd_out", 16 {
         0 status: u8, "Zero for success.";
         1 reserved1 (): [u8; 3], "Zero.";
@@ -59,7 +59,7 @@ layout! {
         8 reserved2 (): [u8; 8], "Zero.";
     }
 
-    /// Allocates flow counters with numbers in a row.
+    /// Allocates flow counters with consecutive numbers.
     struct AllocFlowCounterIn = "alloc_flow_counter_in", 16 {
         0  opcode ("alloc_pd_in.opcode"): U16, "[`CMD_OP_ALLOC_FLOW_COUNTER`].";
         2  uid ("alloc_pd_in.uid"): U16, "The user context; the kernel fills it in.";
@@ -91,7 +91,7 @@ layout! {
         28 flow_counter_id: U32, "The first of them.";
     }
 
-    /// What a counter has counted.
+    /// The values of a counter.
     struct TrafficCounter = "traffic_counter", 16 {
         0 packets: U64, "Packets.";
         8 octets: U64, "Their bytes.";
@@ -116,7 +116,7 @@ layout! {
         48 dst_ip ("dst_ipv4_dst_ipv6"): [u8; 16], "Destination address; of IPv4 in the last four bytes.";
     }
 
-    /// What else a flow matches.
+    /// Further fields that a flow matches.
     struct FteMatchSetMisc = "fte_match_set_misc", 64 {
         0  reserved1 (): [u8; 14], "Not used here.";
         14 gre_protocol: U16, "Ethertype of what is in a GRE tunnel.";
@@ -128,7 +128,7 @@ layout! {
         36 reserved3 (): [u8; 28], "Not used here.";
     }
 
-    /// All that a flow matches, as far as it is used here; what the device knows beyond that may be left away.
+    /// The match parameters of a flow that are used here. The device has more, which may be omitted.
     struct FteMatchParam = "fte_match_param", 192 {
         0   outer ("outer_headers"): FteMatchSetLyr24, "Outer headers.";
         64  misc ("misc_parameters"): FteMatchSetMisc, "Tunnels and flow labels.";

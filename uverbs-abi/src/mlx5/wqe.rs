@@ -89,7 +89,7 @@ numbers! {
 }
 
 layout! {
-    /// A completion entry; of an entry of 128 bytes it is the second half.
+    /// A completion entry. In an entry of 128 bytes it is the second half.
     struct Cqe64 = "mlx5_cqe64", 64 {
         0  rsvd0: [u8; 2], "Not used here.";
         2  wqe_id: U16, "Number of the request, for strided receive queues.";
@@ -144,7 +144,7 @@ layout! {
         12 imm: U32, "Immediate data, or the key to invalidate.";
     }
 
-    /// Segment of a send request that names a place in the memory of the other side.
+    /// Segment of a send request that specifies an address in the peer's memory.
     struct WqeRaddrSeg = "mlx5_wqe_raddr_seg", 16 {
         0  raddr: U64, "Address.";
         8  rkey: U32, "Remote key.";
@@ -157,7 +157,7 @@ layout! {
         4 rsvd: [u8; 12], "Zero.";
     }
 
-    /// Segment of a request that changes a memory key: what of it.
+    /// Segment of a request that changes a memory key: what changes.
     struct WqeUmrCtrlSeg = "mlx5_wqe_umr_ctrl_seg", 48 {
         0  flags: u8, "[`WQE_UMR_CTRL_FLAG_INLINE`] and others.";
         1  rsvd0: [u8; 3], "Zero.";
@@ -167,7 +167,7 @@ layout! {
         16 rsvd1: [u8; 32], "Zero.";
     }
 
-    /// What the device keeps of a memory key.
+    /// The device's context of a memory key.
     struct WqeMkeyContextSeg = "mlx5_wqe_mkey_context_seg", 64 {
         0  free: u8, "[`WQE_MKEY_CONTEXT_FREE`].";
         1  reserved1: u8, "Zero.";
@@ -199,7 +199,7 @@ layout! {
         8 compare: U64, "What must be there.";
     }
 
-    /// Address vector: where a datagram goes.
+    /// Address vector: the destination of a datagram.
     struct WqeAv = "mlx5_wqe_av", 48 {
         0  qkey ("key.qkey.qkey"): U32, "Queue key.";
         4  reserved ("key.qkey.reserved"): U32, "Zero.";

@@ -103,7 +103,7 @@ layout! {
         12 reserved: u32, "Zero.";
     }
 
-    /// Response to the end of a completion queue.
+    /// Response to destroying a completion queue.
     struct DestroyCqResp = "ib_uverbs_destroy_cq_resp", 8 {
         0 comp_events_reported: u32, "Completion events of the queue that were read.";
         4 async_events_reported: u32, "Asynchronous events of the queue that were read.";

@@ -97,7 +97,7 @@ layout! {
         4 reserved: u32, "Zero.";
     }
 
-    /// On-demand paging by transport; C has it unnamed inside [`OdpCaps`].
+    /// On-demand paging by transport; an unnamed struct inside [`OdpCaps`] in C.
     struct OdpPerTransportCaps = "ib_uverbs_odp_caps.per_transport_caps", 12 {
         0 rc_odp_caps: u32, "Reliable connections, see [`crate::types::OdpTransportCaps`].";
         4 uc_odp_caps: u32, "Unreliable connections.";
@@ -205,7 +205,7 @@ layout! {
         28 netdev_ifindex: u32, "Network interface; zero if there is none.";
     }
 
-    /// A buffer that user space brings for a ring (Linux 7.2).
+    /// A buffer that user space provides for a ring (Linux 7.2).
     struct BufferDesc = "ib_uverbs_buffer_desc", 32 {
         0  type_ ("type"): u32, "See [`crate::types::buffer_type`].";
         4  fd: i32, "File of the dma-buf.";

@@ -12,7 +12,7 @@ layout! {
         16 max_inline_data: u32, "Bytes that travel inside a send request.";
     }
 
-    /// Attributes of a queue pair, as the connection manager hands them out.
+    /// Attributes of a queue pair, as the connection manager returns them.
     struct QpAttr = "ib_uverbs_qp_attr", 144 {
         0   qp_attr_mask: u32, "Which fields count, see [`crate::types::QpAttrMask`].";
         4   qp_state: u32, "State to go to, see [`crate::types::qp_state`].";
@@ -224,7 +224,7 @@ layout! {
         12 reserved: u32, "Zero.";
     }
 
-    /// Response to the end of a queue pair.
+    /// Response to destroying a queue pair.
     struct DestroyQpResp = "ib_uverbs_destroy_qp_resp", 4 {
         0 events_reported: u32, "Asynchronous events of the queue pair that were read.";
     }

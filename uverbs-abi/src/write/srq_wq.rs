@@ -63,7 +63,7 @@ layout! {
         12 reserved: u32, "Zero.";
     }
 
-    /// Response to the end of a shared receive queue.
+    /// Response to destroying a shared receive queue.
     struct DestroySrqResp = "ib_uverbs_destroy_srq_resp", 4 {
         0 events_reported: u32, "Asynchronous events of the queue that were read.";
     }

@@ -1,4 +1,4 @@
-//! Attributes that go in and out.
+//! Structures of attributes, which callers pass to the library or receive from it.
 
 use uverbs::abi::write::{AhAttr, CqModeration, QpCap};
 

@@ -1,12 +1,13 @@
-//! The layouts of `infiniband/verbs.h`, one line for each field: where it is on x86_64 and, if it is elsewhere there, on aarch64, whose mutexes
-//! (`pthread_mutex_t`) have 48 bytes instead of 40.
+//! The layouts of `infiniband/verbs.h`, one line for each field: its offset on x86_64 and, if it differs, on aarch64, where a mutex
+//! (`pthread_mutex_t`) has 48 bytes instead of 40.
 //!
-//! The build fails where they differ on these two. A test compares sizes and offsets with the installed header. Structures that the kernel's ABI has in the same layout
-//! (`ibv_sge`, `ibv_wc`, `ibv_ah_attr`, `ibv_gid_entry`, `ibv_async_event`, `ibv_qp_cap`) are those of `uverbs::abi`.
+//! The build fails if a layout differs on one of these two. A test compares sizes and offsets with the installed header. Structures with
+//! the same layout in the kernel's ABI (`ibv_sge`, `ibv_wc`, `ibv_ah_attr`, `ibv_gid_entry`, `ibv_async_event`, `ibv_qp_cap`) are those of
+//! `uverbs::abi`.
 
 use std::ffi::c_void;
 
-/// What a structure of C is called, how large it is, and where its fields are.
+/// The name of a C structure, its size, and the offsets of its fields.
 #[cfg(test)]
 pub(crate) struct Layout {
     pub(crate) name: &'static str,
@@ -24,7 +25,7 @@ macro_rules! c_structs {
     (@each $derive:tt $(struct $name:ident = $c:literal, $size:literal $(| $of_aarch64:literal)? { $($fields:tt)* })*) => {
         $(c_structs!(@struct $derive $name, $c, [$size $($of_aarch64)?], $($fields)*);)*
 
-        /// The structures of this file as data.
+        /// The layouts of this file's structures.
         #[cfg(test)]
         pub(super) const LAYOUTS: &[&super::Layout] = &[$(&$name::LAYOUT),*];
     };
@@ -39,7 +40,7 @@ macro_rules! c_structs {
         }
 
         const _: () = {
-            // Of other processors nothing is written down but that their mutexes are no smaller.
+            // For other processors no offsets are listed. Their mutexes are no smaller, so offsets and sizes are no smaller either.
             const fn fits(is: usize, wanted: usize) -> bool {
                 is == wanted || cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) && is > wanted
             }
@@ -77,7 +78,7 @@ pub(crate) use self::objects::*;
 pub(crate) use self::requests::*;
 pub(crate) use crate::boundary::Pointer;
 
-/// A function of a table, whose type the header knows.
+/// A function of a table. The header declares its type.
 pub(crate) type Function = *const c_void;
 
 /// `ibv_context_ops`: 32 functions.

@@ -1,9 +1,9 @@
 //! Work requests.
 //!
-//! What is a union in C are words here, by operation:
-//! - `wr`: remote address and key of reads and writes; remote address, operand, second operand and key of atomic operations;
-//!   address handle, then queue pair number and queue key of datagrams.
-//! - `bind_mw`: the window and its new key; of a large send the header's address, then its length and the segment size.
+//! Unions of C are arrays of words here. Their contents depend on the operation:
+//! - `wr`: remote address and key of reads and writes; remote address, operand, second operand and key of atomic operations; address
+//!   handle, then queue pair number and queue key of datagrams.
+//! - `bind_mw`: the window and its new key; for a large send, the address of the header, then its length and the segment size.
 
 use super::Pointer;
 

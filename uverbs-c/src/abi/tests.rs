@@ -1,5 +1,6 @@
-//! The layouts are those of the installed header, or of the one in the directory that `UVERBS_C_HEADERS` names, compiled by `cc` or by the compiler
-//! that `UVERBS_C_COMPILER` names: that of another machine, for which this test is built and on which it is emulated.
+//! Compares the layouts with those of the installed header, or of the header in the directory that `UVERBS_C_HEADERS` names. `cc` compiles
+//! the header, or the compiler that `UVERBS_C_COMPILER` names: a cross compiler, if this test is built for another processor and is run by
+//! an emulator.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -10,7 +11,7 @@ use super::{attr, objects, requests};
 mod skips;
 use skips::skipped;
 
-/// Structures that rdma-core has had since a version that Debian 12 does not have.
+/// Structures of versions of rdma-core that are newer than that of Debian 12.
 const NEWER: [&str; 5] = [
     "ibv_mr_init_attr",
     "ibv_comp_cntr",
@@ -39,7 +40,7 @@ fn layouts_are_those_of_the_installed_header() {
             continue;
         }
         if name != "ibv_qp_ex" && name != "ibv_port_attr" {
-            // These two grow at their end, so that theirs may be shorter or longer.
+            // These two grow at their end, so those of the header may be shorter or longer.
             writeln!(source, "IS(sizeof(struct {name}), {})", layout.size).unwrap();
         }
         for (offset, field) in layout.fields {
@@ -60,6 +61,6 @@ fn layouts_are_those_of_the_installed_header() {
     let compiled =
         Command::new(compiler).arg(include).arg("-fsyntax-only").arg(&file).output().expect("a C compiler");
     std::fs::remove_dir_all(&directory).unwrap();
-    // Each line that is wrong, by its number.
+    // The messages of the compiler name each line that is wrong.
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
 }

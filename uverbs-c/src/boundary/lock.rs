@@ -147,8 +147,8 @@ impl<T> Lock<T> {
         Some(how(unsafe { &mut *self.value.get() }, here))
     }
 
-    /// Uses the value that [`Lock::begin`] locked, if the value itself says that something was begun. It does not check the process, so it is
-    /// for changes to memory that belongs to this process.
+    /// Uses the value that [`Lock::begin`] locked, if the value itself shows that something was begun. It does not check the process, so it
+    /// is for changes to memory that belongs to this process.
     #[inline(always)]
     pub(crate) fn within<R>(&self, how: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: as in `held`, by the contract alone (fourth form): this is the thread that called `begin`, or its copy in a child.

@@ -1,5 +1,5 @@
-//! Of queues in which completions lie as the kernel has them: they are read there, and given back at the end of the poll
-//! and when it looks for more than it knew of.
+//! For queues whose completions have the kernel's format: they are read in the ring, and their slots are given back at the end of the poll,
+//! and when the poll looks for further completions.
 
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -31,7 +31,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
     read_cvlan: read_cvlan as Function,
 };
 
-/// Shows what the program reads without a call.
+/// Stores the fields that the program reads without a call.
 #[inline(always)]
 fn show(cq: &Cq, in_place: &InPlace) -> c_int {
     cq.c.wr_id.set(in_place.field::<{ offset_of!(Wc, wr_id) }, u64>());
@@ -53,7 +53,7 @@ extern "C" fn refused() -> c_int {
     libc::EINVAL
 }
 
-/// When another thread has the queue.
+/// If another thread holds the queue.
 #[cold]
 #[inline(never)]
 fn start_late(cq: &Cq) -> c_int {
@@ -68,7 +68,7 @@ fn start(cq: &Cq) -> c_int {
         } else if in_place.is_closed() {
             start_apart(cq, in_place)
         } else {
-            // Then there is no end of the poll.
+            // No `end_poll` follows.
             cq.queue.give_back();
             libc::ENOENT
         }
@@ -95,7 +95,7 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
         .with(|in_place| if in_place.advance() { show(cq, in_place) } else { next_apart(cq, in_place) })
 }
 
-/// Looks whether there are more by now. In a child of `fork` there are none.
+/// Checks whether further completions have arrived. A child of `fork` finds none.
 #[inline(never)]
 fn next_apart(cq: &Cq, in_place: &mut InPlace) -> c_int {
     let is_there = cq.queue.kept(|queue| queue.is_here() && in_place.advance_all() && count(queue, in_place));
@@ -112,7 +112,7 @@ extern "C" fn end_poll(cq: &Cq) {
     });
 }
 
-/// What a child of `fork` gave back, its parent would lose; and without a start there is no end.
+/// A child of `fork` gives back no slots, because its parent would lose their completions. Without a start there is nothing to end.
 #[cold]
 #[inline(never)]
 fn end_apart(cq: &Cq, in_place: &mut InPlace) {
@@ -148,12 +148,12 @@ extern "C" fn read_slid(cq: &Cq) -> u32 {
     cq.in_place.with(|in_place| in_place.field::<{ offset_of!(Wc, slid) }, u16>()).into()
 }
 
-/// The kernel's layout has no place for it.
+/// The kernel's layout has no field for it.
 extern "C" fn read_completion_ts(_: &Cq) -> u64 {
     0
 }
 
-/// The same.
+/// As for the timestamp, the kernel's layout has no field for it.
 extern "C" fn read_cvlan(_: &Cq) -> u16 {
     0
 }

@@ -1,4 +1,4 @@
-//! Of queues in which completions lie otherwise: one is taken from there, and its place is given back at the end of the poll.
+//! For queues whose completions have another format: each is read from its entry, which is given back at the end of the poll.
 
 use std::ffi::c_int;
 
@@ -28,7 +28,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
     read_cvlan: read_cvlan as Function,
 };
 
-/// Shows what the program reads without a call.
+/// Stores the fields that the program reads without a call.
 #[inline(always)]
 fn show(cq: &Cq, current: &Unread) {
     cq.c.status.set(current.status);
@@ -50,7 +50,7 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
     }
 }
 
-/// When another thread has the queue.
+/// If another thread holds the queue.
 #[cold]
 #[inline(never)]
 fn start_late(cq: &Cq) -> c_int {
@@ -62,7 +62,7 @@ fn start_apart(cq: &Cq) -> c_int {
     if next_apart(cq) == 0 { 0 } else { nothing(cq) }
 }
 
-/// Then there is no end of the poll.
+/// No `end_poll` follows.
 #[inline(always)]
 fn nothing(cq: &Cq) -> c_int {
     cq.queue.give_back();
@@ -77,13 +77,13 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
     }
 }
 
-/// Takes the next completion by the shortest way; see [`CompletionQueue::short_unread`].
+/// Reads the next completion by the shortest path; see [`CompletionQueue::short_unread`].
 #[inline(always)]
 fn next(cq: &Cq) -> Option<Result<(), bool>> {
     cq.queue.kept(|queue| cq.current.with(|current| queue.short_unread(current).map(|()| show(cq, current))))
 }
 
-/// In a child of `fork` there is none.
+/// A child of `fork` finds none.
 #[inline(never)]
 fn next_apart(cq: &Cq) -> c_int {
     let taken = cq

@@ -1,4 +1,4 @@
-//! Of queues whose completions tell who has sent: each is taken whole, and its place is given back at the end of the poll.
+//! For queues whose completions name the sender: each is copied completely, and its entry is given back at the end of the poll.
 
 use std::ffi::c_int;
 
@@ -44,7 +44,7 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
     poll(cq, false)
 }
 
-/// Shows what the program reads without a call.
+/// Stores the fields that the program reads without a call.
 #[inline(always)]
 fn show(cq: &Cq, status: u32, wr_id: u64) -> c_int {
     cq.c.status.set(status);
@@ -62,7 +62,7 @@ fn poll(cq: &Cq, is_start: bool) -> c_int {
     }
 }
 
-/// Polls the other rings, if that of the previous completion has none.
+/// Polls the other rings, if the ring of the previous completion has no further one.
 #[inline(never)]
 fn poll_elsewhere(cq: &Cq, is_start: bool) -> c_int {
     match cq.queue.kept(CompletionQueue::look_elsewhere) {
@@ -72,7 +72,7 @@ fn poll_elsewhere(cq: &Cq, is_start: bool) -> c_int {
     }
 }
 
-/// In a child of `fork` there is none.
+/// A child of `fork` finds none.
 #[cold]
 #[inline(never)]
 fn poll_apart(cq: &Cq, is_start: bool) -> c_int {
@@ -84,7 +84,7 @@ fn poll_apart(cq: &Cq, is_start: bool) -> c_int {
 
 #[inline(always)]
 fn none(cq: &Cq, is_start: bool) -> c_int {
-    // Then there is no end of the poll.
+    // No `end_poll` follows.
     if is_start {
         cq.queue.give_back();
     }

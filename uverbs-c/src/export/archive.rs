@@ -1,14 +1,14 @@
-//! Names that only a program linked with the archive looks for: the header names in it the drivers that it wants
-//! (`RDMA_STATIC_PROVIDERS`), each a variable, and passes their addresses to a function. All drivers are there.
+//! Names that only a program linked with the archive needs. The header refers to the drivers that the program selects
+//! (`RDMA_STATIC_PROVIDERS`) as variables, whose addresses it passes to a function. All drivers are defined.
 //!
-//! The linker's map does not list them, so that the shared library does not have them.
+//! The linker's map does not list these names, so the shared library does not have them.
 
 use super::one;
 use crate::convert::nothing;
 
 one! { ibv_static_providers => nothing; }
 
-/// Variables of one byte that nobody looks at.
+/// Variables of one byte that are never read.
 macro_rules! providers {
     ($($name:ident)*) => {
         $(core::arch::global_asm!(

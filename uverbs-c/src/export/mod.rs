@@ -1,9 +1,9 @@
-//! The exported names, and what they are.
+//! The exported names and their functions.
 //!
 //! # Safety
-//! A label and a jump: the assembly here has no other effect. The linker's map (`ibverbs.map`) gives each label its
-//! version. rustc never learns of these names, so that its own list of exports, which knows no versions, does not have them.
-//! That a function has the parameters that the header declares is for the reader to see: the compiler cannot.
+//! A label and a jump: the assembly here has no other effect. The linker's map (`ibverbs.map`) gives each label its version. rustc does not
+//! know these names, so they are not in its own list of exports, which has no versions. The compiler cannot check that a function has the
+//! parameters that the header declares: that is left to review.
 
 #![allow(unsafe_code)]
 
@@ -11,14 +11,14 @@ mod archive;
 mod private;
 mod providers;
 
-/// Names of one version.
+/// Names with one version.
 macro_rules! one {
     ($($name:ident => $function:path;)*) => {
         $($crate::export::label!(stringify!($name), "", $function);)*
     };
 }
 
-/// Names that every private version has.
+/// Names that exist in every private version.
 macro_rules! everywhere {
     ($function:path => $($name:ident)*) => {
         $($crate::export::label!(
@@ -29,7 +29,7 @@ macro_rules! everywhere {
     };
 }
 
-/// A name for what `uverbs_c_NAME` is in each private version: a symbol can have one version only.
+/// Names for `uverbs_c_NAME` in each private version: a symbol can have only one version.
 macro_rules! in_private_versions {
     ($type:literal, $name:ident) => {
         $crate::export::in_private_versions!($type, $name, "34" "@", "57" "@", "59" "@", "64" "@", "65" "@@")
@@ -172,7 +172,7 @@ one! {
     mbps_to_ibv_rate => words::mbps_to_rate;
 }
 
-// What is not there yet.
+// Functions that are not implemented.
 one! {
     ibv_resolve_eth_l2_from_gid => unsupported;
     ibv_import_device => unsupported_object;

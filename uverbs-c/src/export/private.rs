@@ -1,8 +1,9 @@
-//! Names that only libibverbs' own driver libraries use: there, so that programs linked with those start, and refusing.
+//! Names that only the driver libraries of libibverbs use. They exist so that programs linked with those libraries start, and they only
+//! return errors.
 //!
-//! Their version changes when one of them does: 34 is that of rdma-core 34 to 56, 57 that of 57 and 58, 59 that of 59 to 63, 64 and
-//! 65 those of these. Names came without a new version, and distributions add some to old releases, so each version has all.
-//! `tests/releases.list` has the names of each release.
+//! Their version changes when one of the functions changes: 34 is that of rdma-core 34 to 56, 57 that of 57 and 58, 59 that of 59 to 63, 64
+//! and 65 those of the same releases. Names were added without a new version, and distributions add some to old releases, so each version
+//! has all names. `tests/releases.list` has the names of each release.
 
 use super::{everywhere, in_private_versions, one};
 use crate::convert::{nothing, unsupported, unsupported_object};
@@ -10,10 +11,10 @@ use crate::device::register_driver;
 use crate::query::query_gid_type;
 use crate::words::wr_opcode_str;
 
-// What programs use all the same: ibv_devinfo and pyverbs.
+// Programs use this one too: ibv_devinfo and pyverbs.
 everywhere! { query_gid_type => ibv_query_gid_type }
 
-// Its answer depends on nothing.
+// This one needs no device.
 everywhere! { wr_opcode_str => ibv_wr_opcode_str }
 
 // A driver library calls it when it is loaded.
@@ -25,7 +26,7 @@ one! {
     verbs_register_driver_65 => register_driver;
 }
 
-// These say nothing.
+// These return nothing.
 everywhere! { nothing => __verbs_log verbs_init_cq verbs_set_ops verbs_uninit_context }
 
 everywhere! { unsupported =>
@@ -54,7 +55,7 @@ everywhere! { unsupported_object =>
     _verbs_init_and_alloc_context ibv_dmabuf_heap_alloc verbs_open_device
 }
 
-// A variable: whether the destroy of an object of a device that has gone is success.
+// A variable: whether destroying an object of a removed device succeeds.
 core::arch::global_asm!(
     ".pushsection .data",
     ".globl uverbs_c_verbs_allow_disassociate_destroy",

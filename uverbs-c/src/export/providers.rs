@@ -1,4 +1,4 @@
-//! What the libraries of drivers that go with this one (`../../mlx5/`, `../../efa/`) jump to.
+//! The targets of the jumps in the driver libraries that belong to this one (`../../mlx5/`, `../../efa/`).
 
 use super::one;
 use crate::convert::{no, nothing, unsupported, unsupported_minus_one, unsupported_object};

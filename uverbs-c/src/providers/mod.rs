@@ -1,4 +1,4 @@
-//! What the libraries of drivers offer that go with this one, for programs that call them: those only pass on (`../mlx5/`, `../efa/`).
+//! The functions of the driver libraries that belong to this one (`../mlx5/`, `../efa/`), which only jump here.
 
 pub(crate) mod efa;
 pub(crate) mod mlx5;

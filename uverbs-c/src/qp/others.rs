@@ -20,10 +20,10 @@ const RETURN_CAPS: u32 = 1 << 0;
 const DEVICE_ONLY: u32 = 1 << 1;
 const ALIGNED_128_BYTES: c_int = 1 << 1;
 
-/// Whether the data of a message arrives in order. On no device here the data of a whole message does, and a caller that does not request
-/// the capabilities asks for that.
+/// Whether the data of a message arrives in order. Without `RETURN_CAPS` the question is about a whole message, within which no device here
+/// keeps the order.
 pub(crate) extern "C" fn query_qp_data_in_order(qp: Option<&Qp>, _opcode: u32, flags: u32) -> c_int {
-    // For other processors it is not known.
+    // For other processors this is not known.
     let is_known = cfg!(target_arch = "x86_64") || flags & DEVICE_ONLY != 0;
     if flags & !DEVICE_ONLY != RETURN_CAPS || !is_known {
         return 0;

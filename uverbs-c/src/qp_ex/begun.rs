@@ -1,7 +1,7 @@
-//! The request that was begun last, until all its parts have come.
+//! The request that was begun last, until all its parts are set.
 //!
-//! An operation is only noted: it is written, whole, by the call that sets its data. What is more than that is done later, by functions
-//! of their own: data that is set again, an address that comes behind it, an operation without data.
+//! Beginning an operation only records it: the call that sets its data writes the whole request. Separate functions do everything else:
+//! data that is set again, an address that is set after the data, an operation without data.
 
 use std::borrow::Borrow;
 
@@ -18,55 +18,55 @@ use crate::request::{Buffers, Bytes, Request};
 pub(super) type NoPieces = std::iter::Empty<Sge>;
 pub(super) type NoBytes = std::iter::Empty<&'static [u8]>;
 
-/// How far the request is that was begun last.
+/// The progress of the request that was begun last.
 #[repr(u8)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd)]
 pub(super) enum Stage {
     /// There is none.
     #[default]
     Nothing,
-    /// It is in its slot, whose parts are written by the shortest way: see [`super::parts`].
+    /// It is in its slot, and its parts are written by the shortest path: see [`super::parts`].
     Short,
     /// It is in its slot, and has all its parts.
     Written,
-    // Those below have something to be done before the next operation.
-    /// A send, which is written when its data comes.
+    // The stages below require another step before the next operation.
+    /// A send, which is written when its data is set.
     Send,
-    /// A write or a read, of which the same is true: at [`Begun::remote`].
+    /// A write or a read, which is written when its data is set: at [`Begun::remote`].
     Write,
     Read,
-    /// Another operation of which the same is true, as it is in [`Begun`].
+    /// Another operation, which is written when its data is set, as recorded in [`Begun`].
     Other,
-    /// A datagram of which the same is true, to [`Begun::to`]; and one whose address has not come.
+    /// A datagram to [`Begun::to`], which is written when its data is set; and one whose address is not set.
     Addressed,
     Datagram,
-    /// It is in its slot, but the address has not come.
+    /// It is in its slot, but its address is not set.
     Unaddressed,
-    /// A large send is in its slot, but its data has not come; and one that has all its parts.
+    /// A large send in its slot whose data is not set; and one that has all its parts.
     Large,
     LargeWritten,
-    /// Something went wrong: of the batch there will be nothing.
+    /// A call has failed: nothing of the batch will be posted.
     Failed,
 }
 
-/// What is to be known between `wr_start` and `wr_complete`. Requests that are complete are in their slots.
+/// State between `wr_start` and `wr_complete`. Requests that are complete are in their slots.
 pub(crate) struct Begun {
-    /// The request that was begun last, as long as it is not written.
+    /// The request that was begun last, until it is written.
     pub(super) wr_id: u64,
     pub(super) flags: SendFlags,
     pub(super) opcode: Opcode<'static>,
     remote: Remote,
     pub(super) to: To,
-    /// Of a datagram.
+    /// The immediate data of a datagram.
     immediate: Option<u32>,
     pub(super) stage: Stage,
-    /// Its header and how much stands behind it in each frame, if it is a large send.
+    /// For a large send: the length of the header, and the number of bytes after it in each frame except the last.
     pub(super) large: (usize, u16),
-    /// The first thing that went wrong.
+    /// The first error.
     pub(super) error: Code,
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Clone, Copy, Default)]
 pub(super) struct To {
     pub(super) ah: Address,
@@ -106,7 +106,7 @@ impl Begun {
         }
     }
 
-    /// The operation of one that is not written, which is at that stage.
+    /// The operation of a request at this stage, which is not written yet.
     #[inline(always)]
     pub(super) fn operation(&self, stage: Stage) -> Opcode<'static> {
         match stage {
@@ -124,7 +124,7 @@ impl Begun {
         ToAddress { ah, qp_num: *qp_num, qkey: *qkey, immediate: self.immediate }
     }
 
-    /// A request begins. Whether it has inline data is said by the call that sets it.
+    /// Begins a request. Only the call that sets its data determines whether the data is inline.
     #[inline(always)]
     pub(super) fn begin(&mut self, qp: &Qp, stage: Stage) {
         self.wr_id = qp.c.wr_id.get();
@@ -133,12 +133,12 @@ impl Begun {
     }
 }
 
-/// What an operation with too many parts is answered; libmlx5 says ENOMEM.
+/// The errno for an operation with too many pieces or bytes; libmlx5 returns ENOMEM.
 pub(crate) fn too_many(qp: &Qp) -> Code {
     if qp.is_in_blocks { ENOMEM } else { EINVAL }
 }
 
-/// A send begins; false, and nothing done, if there is something to be done before.
+/// Begins a send. False, with nothing done, if the previous operation must be finished first.
 #[inline(always)]
 pub(super) fn begin_send(qp: &Qp) -> bool {
     let begin = |sending: &mut Sending, _| {
@@ -151,7 +151,7 @@ pub(super) fn begin_send(qp: &Qp) -> bool {
     qp.sends.held(begin).unwrap_or(false)
 }
 
-/// An operation begins.
+/// Begins an operation.
 #[inline(always)]
 fn begin(qp: &Qp, stage: Stage, note: impl FnOnce(&mut Begun) -> Answer) {
     let begin = |sending: &mut Sending, _| {
@@ -166,7 +166,7 @@ fn begin(qp: &Qp, stage: Stage, note: impl FnOnce(&mut Begun) -> Answer) {
     qp.sends.held(begin);
 }
 
-/// Any operation but a send, a write, a read and a datagram.
+/// Any operation except a send, a write, a read and a datagram.
 #[inline(always)]
 pub(super) fn message(qp: &Qp, opcode: impl FnOnce() -> Answer<Opcode<'static>>) {
     begin(qp, Stage::Other, |begun| {
@@ -184,7 +184,7 @@ pub(super) fn remote(qp: &Qp, stage: Stage, remote: Remote) {
     });
 }
 
-/// A datagram, whose address comes later.
+/// A datagram, whose address is set later.
 #[inline(always)]
 pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
     begin(qp, Stage::Datagram, |begun| {
@@ -193,7 +193,7 @@ pub(super) fn datagram(qp: &Qp, immediate: Option<u32>) {
     });
 }
 
-/// The request that was begun last gets no more parts. False if something has gone wrong.
+/// Completes the request that was begun last, which gets no more parts. False if the batch has failed.
 #[cold]
 #[inline(never)]
 pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
@@ -210,7 +210,7 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
     answer.is_ok()
 }
 
-/// Which requests a way is for: sends; writes; reads; all of these; datagrams whose address has come; or any.
+/// The requests that a path handles: sends; writes; reads; all of these; datagrams whose address is set; or any.
 pub(super) const SENDS: u8 = 0;
 pub(super) const WRITES: u8 = 1;
 pub(super) const READS: u8 = 2;
@@ -218,7 +218,7 @@ pub(super) const MESSAGES: u8 = 3;
 pub(super) const DATAGRAMS: u8 = 4;
 pub(super) const ANY: u8 = 5;
 
-/// The data of a request that is not written yet: it is written. False, and nothing done, when that is not so simple.
+/// Writes a request with its data, if it is not written yet. False, with nothing done, if this needs the longer path.
 #[inline(always)]
 pub(super) fn put<'b, W: Way, const OF: u8, const LOOKS: bool, P, B>(qp: &Qp, data: &Data<P, B>) -> bool
 where
@@ -241,7 +241,7 @@ where
         };
         let flags =
             if matches!(data, Data::Inline(_)) { begun.flags | SendFlags::INLINE } else { begun.flags };
-        // Before the data is copied, behind which nothing is left to be done.
+        // Before the data is copied, so that nothing is left to do after the copy.
         begun.stage = Stage::Written;
         let wr_id = begun.wr_id;
         let mut write = |opcode: &Opcode<'_>| step.put(wr_id, flags, opcode, None, data).is_ok();
@@ -266,21 +266,21 @@ where
     qp.sends.held(put).unwrap_or(false)
 }
 
-/// The data that a request gets, whatever the way.
+/// The data that a request gets, for any path.
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
     Nothing,
     Pieces(&'a [Sge]),
-    /// Bytes that are copied at once, of which it is known that they can be there.
+    /// Bytes that are copied immediately, whose pointers are checked.
     Bytes(&'a Buffers),
-    /// Those of an operation that has some of its own.
+    /// The bytes of an operation that has data of its own.
     Own(&'a Buffers),
 }
 
 impl Given<'_> {
     fn head(self) -> Answer<FrameHead> {
         match self {
-            // They are zeros.
+            // The first bytes are zeros.
             Self::Nothing => Ok(FrameHead::default()),
             Self::Pieces(pieces) => head(pieces),
             Self::Bytes(bytes) => head_of(Bytes::Buffers(bytes.clone()).flatten()),
@@ -289,7 +289,7 @@ impl Given<'_> {
     }
 }
 
-/// Data in every other case; in the place of what was set before, if there is some.
+/// Sets the data in every other case, and replaces data that was set before.
 fn set(qp: &Qp, sending: &mut Sending, given: Given<'_>) -> Answer {
     let (is_inline, data) = match given {
         Given::Nothing => (false, Data::Pieces([].iter())),
@@ -330,7 +330,7 @@ pub(super) fn set_data(qp: &Qp, given: Given<'_>) {
     });
 }
 
-/// Refuses a large send that the device or the queue pair cannot take. Its data is never in the request.
+/// Refuses a large send that the device or the queue pair does not support. Its data is never inline.
 #[cold]
 #[inline(never)]
 fn check_large(

@@ -16,16 +16,16 @@ pub(super) fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge
     Data::Pieces(std::iter::once(Sge { addr, length, lkey }))
 }
 
-// Each way ends in the next longer one with the same arguments, so that none has to keep them.
+// Each path ends with a call of the next longer one with the same arguments, so that none has to keep them.
 
-/// How the operation that was begun last gets its data.
+/// The functions that set the data of the operation that was begun last.
 pub(crate) struct Setters {
     sge: extern "C" fn(&Qp, u32, u64, u32),
     inline: extern "C" fn(&Qp, Pointer, usize),
 }
 
 impl Setters {
-    /// By no shorter way.
+    /// For all requests, without a short path.
     pub(crate) const ANY: &'static Self = &Self { sge: set_sge, inline: set_inline_data };
 
     #[inline(always)]
@@ -59,14 +59,14 @@ fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 #[inline(never)]
 pub(super) extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let piece = [Sge { addr, length, lkey }];
-    // Nothing is no piece.
+    // A piece without bytes is no piece.
     let pieces = if length == 0 { &[] } else { piece.as_slice() };
     set_data(qp, Given::Pieces(pieces));
 }
 
 pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
     let most = qp.sends.held(|sending, _| sending.queue.get().map_or(0, SendQueue::max_pieces));
-    // The count of the list is the caller's: nothing of it is looked at before.
+    // The list is not read before its count, which is the caller's, is checked.
     if count > most.unwrap_or(0) as usize {
         return fail(qp, too_many(qp));
     }
@@ -74,7 +74,7 @@ pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
     set_data(qp, Given::Pieces(pieces));
 }
 
-/// The bytes are copied at once: the caller may change them before `wr_complete`.
+/// The bytes are copied immediately: the caller may change them before `wr_complete`.
 pub(super) extern "C" fn wr_set_inline_data<W: Way, const OF: u8>(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
     if !data.is_some_and(|data| put::<W, OF, false, _, _>(qp, &data)) {
@@ -96,13 +96,13 @@ pub(super) extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) 
     wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 
-/// As for one, the bytes are copied at once.
+/// As with one buffer, the bytes are copied immediately.
 pub(super) extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
     if list.is_null() && count > 0 {
         return fail(qp, EINVAL);
     }
     let mut places = (0..count).map_while(|i| list.item::<DataBuf>(i));
-    // Where they can be is known before any is copied.
+    // All pointers and lengths are checked before any byte is copied.
     match places.find(|place| place.addr.items::<u8>(place.length).is_none()) {
         Some(place) => fail(qp, if place.addr.is_null() { EINVAL } else { too_many(qp) }),
         None => set_data(qp, Given::Bytes(&Buffers::new(list, count))),

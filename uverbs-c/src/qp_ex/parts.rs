@@ -1,5 +1,5 @@
-//! Of queues whose requests are written part for part: an operation is in its slot from its beginning, and each call that follows writes
-//! its part, in any order, as one that comes again does elsewhere.
+//! For queues whose requests are written part by part: an operation is in its slot as soon as it is begun, and each later call writes its
+//! part there, in any order. Other queues write only a part that is set again in this way.
 
 use std::ffi::c_int;
 
@@ -17,7 +17,7 @@ use crate::pd::Ah;
 use crate::post::{Sending, address};
 use crate::qp::Qp;
 
-/// Datagrams are sends; what else reliable ones can be, the queue says.
+/// Every queue pair of datagrams can send. The queue itself refuses the other operations of reliable datagrams that it does not support.
 pub(super) fn choose(part: &mut abi::QpEx) {
     part.wr_complete = complete as Function;
     part.wr_send = send as Function;
@@ -31,8 +31,9 @@ pub(super) fn choose(part: &mut abi::QpEx) {
     }
 }
 
-/// An operation begins.
-// With an operation of a type of its own, so that there is a function for each, which ends in the longer one and keeps nothing for it.
+/// Begins an operation.
+// Each operation has its own type, so that there is a function for each, which ends with a call of the longer one and keeps no values for
+// it.
 #[inline(always)]
 fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     // The result of the check for the first operation holds for the whole batch.
@@ -76,13 +77,13 @@ fn begin_other(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     begin_at_length(qp, opcode());
 }
 
-/// One for those with immediate data.
+/// One function for all operations with immediate data.
 #[inline(never)]
 fn begin_with_immediate(qp: &Qp, opcode: Opcode<'static>) {
     begin(qp, || opcode);
 }
 
-/// The same whatever is before it; or why it does not.
+/// The same after any operation. Notes the error if it cannot begin.
 #[cold]
 #[inline(never)]
 fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {
@@ -98,7 +99,7 @@ fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {
     });
 }
 
-/// Writes a part of the operation that was begun last; false, and nothing done, where that is not so simple.
+/// Writes a part of the operation that was begun last. False, with nothing done, if this needs the longer path.
 macro_rules! written {
     ($qp:expr, |$batch:ident| $write:expr) => {
         is_short($qp)
@@ -111,7 +112,7 @@ macro_rules! written {
     };
 }
 
-/// Shows the device all operations, or none if one of them was bad.
+/// Shows the device all operations, or none if one of them was invalid.
 extern "C" fn complete(qp: &Qp) -> c_int {
     let complete = |sending: &mut Sending, here| {
         let Sending { queue, begun, .. } = sending;
@@ -155,7 +156,7 @@ extern "C" fn set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     }
 }
 
-/// Writes a part that only a driver has, unless something has gone wrong before.
+/// Writes a part that only one driver has, unless the batch has already failed.
 pub(crate) fn write(qp: &Qp, part: impl FnOnce(&mut SendQueue) -> Answer) {
     qp.sends.held(|sending, _| {
         let Sending { queue, begun, .. } = sending;

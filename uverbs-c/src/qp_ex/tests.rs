@@ -1,4 +1,4 @@
-//! Extended reliable connections as a program in C uses them, on the soft device: rxe has none.
+//! Extended reliable connections, used as a program in C uses them, on the soft device: rxe does not support them.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn poll(cq: &Cq) -> Option<Wc> {
     (found == 1).then(|| wc[0])
 }
 
-/// A device, its open context, and what a program makes first.
+/// A device, its open context, and the objects that a program creates first.
 pub(crate) struct World {
     soft: SoftDevice,
     _device: Arc<Device>,
@@ -105,7 +105,7 @@ pub(crate) struct World {
     pub(crate) pd: Box<Pd>,
     pub(crate) sent: Box<Cq>,
     received: Box<Cq>,
-    /// The soft device takes no address from a program: this is the library's own memory.
+    /// The soft device accepts no addresses of the program: this memory is the library's own.
     memory: MemoryRegion,
 }
 
@@ -165,7 +165,7 @@ fn a_program_sends_to_a_queue_by_its_number() {
     to_receive(&here, there.c.qp_base.qp_num, gid, QpAttrMask::empty());
     to_send(&here);
 
-    // Two receives, and two ways to send.
+    // Two receives, then sends through both interfaces.
     for wr_id in [1, 2] {
         let sge = [world.sge(1024 * wr_id, 64)];
         let mut wr = RecvWr::new_zeroed();
@@ -179,7 +179,7 @@ fn a_program_sends_to_a_queue_by_its_number() {
     wr.qp_type = number.into();
     assert_eq!(post_send(&here, Pointer::to(&wr), None), 0);
 
-    // The number before the data, and behind it.
+    // The number is set before the data, then after it.
     for (wr_id, first) in [(8, true), (9, false)] {
         here.c.wr_id.set(wr_id);
         here.c.wr_flags.set(SendFlags::SIGNALED.bits());
@@ -219,7 +219,7 @@ fn what_another_driver_writes_of_a_request_is_refused() {
     init.recv_cq = Pointer::to(&*world.sent);
     let qp = create_qp_ex(Some(world.context()), Some(&mut init)).unwrap();
     let hint = || parts::write(&qp, |queue| Ok(queue.set_hints(1)?));
-    // Outside of a batch there is nothing to be refused.
+    // Outside a batch there is nothing to refuse.
     hint();
     wr_start(&qp);
     hint();
@@ -317,7 +317,7 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
         (100, 0, wr_opcode::SEND, no_room),
         (1, inline, wr_opcode::RDMA_WRITE, no_room),
         (100, 0, 99, invalid),
-        // Not before it is ready to send.
+        // The queue pair is not ready to send.
         (1, 0, wr_opcode::SEND, invalid),
     ] {
         let mut wr = SendWr::new_zeroed();
@@ -328,7 +328,7 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
             assert_eq!(post_send(&qp, Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
         }
     }
-    // Nor is there room in a receive queue that it has not.
+    // A queue pair without a receive queue has no room for a receive.
     for (is_in_blocks, code) in [(false, invalid), (true, no_room)] {
         qp.is_in_blocks = is_in_blocks;
         assert_eq!(post_recv(&qp, Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);

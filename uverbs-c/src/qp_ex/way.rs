@@ -1,18 +1,18 @@
-//! The shortest ways to send queues, each for one of what such a queue is.
+//! The shortest paths to send queues, one for each format of queues.
 
 use uverbs::raw::{Batch, Here, Lower, RequestKind, SendQueue};
 
-/// The shortest way to a send queue.
+/// The shortest path to a send queue.
 pub(crate) trait Way {
-    /// To one request.
+    /// For one request.
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
 
-    /// To several.
+    /// For several requests.
     fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
 }
 
 pub(crate) struct Slots;
-/// Of requests of this kind.
+/// Blocks for requests of this kind.
 pub(crate) struct Blocks<const KIND: u8>;
 
 pub(crate) type Frames = Blocks<{ RequestKind::Frames as u8 }>;

@@ -71,7 +71,7 @@ pub struct QueuePairCounter {
     pub id: u32,
     /// The port, from 1.
     pub port: u32,
-    /// How queue pairs come to it.
+    /// How queue pairs are bound to it.
     pub mode: CounterMode,
     /// The type of its queue pairs, one of [`uverbs_abi::types::qp_type`]; none if it is not bound by type.
     pub qp_type: Option<u8>,

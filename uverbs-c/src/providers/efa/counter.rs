@@ -1,4 +1,4 @@
-//! Completion counters of the device's.
+//! Completion counters of the device.
 
 use uverbs::CompletionCounter;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -10,7 +10,7 @@ use crate::boundary::Pointer;
 use crate::comp_cntr::{CompCntr, WRS};
 use crate::context::Context;
 
-/// `struct efadv_comp_cntr_init_attr`. Its places of memory are not looked at: the values stand in memory of the library's own.
+/// `struct efadv_comp_cntr_init_attr`. Its memory descriptions are not read: the values are in memory that the library allocates.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 struct OwnInitAttr {

@@ -1,4 +1,4 @@
-//! Completion queues, and what their completions tell besides.
+//! Completion queues, and the additional fields of their completions.
 
 use std::ffi::c_int;
 
@@ -26,7 +26,7 @@ struct CqInitAttr {
     ext_mem_dmabuf: [u64; 4],
 }
 
-/// The fields of the oldest.
+/// The size of the oldest version in bytes.
 const OLDEST: usize = 16;
 
 /// `EFADV_WC_EX_WITH_SGID` and `EFADV_WC_EX_WITH_IS_UNSOLICITED`.
@@ -58,7 +58,7 @@ pub(crate) extern "C" fn create_cq(
     or_null(make(context, attr, own, len))
 }
 
-/// `struct efadv_cq`, and whose it is.
+/// `struct efadv_cq`, and its queue.
 #[repr(C)]
 pub(crate) struct CqPart {
     comp_mask: u64,
@@ -68,13 +68,13 @@ pub(crate) struct CqPart {
 }
 
 impl CqPart {
-    /// That of the queue at this place.
+    /// The part of the queue at this address.
     pub(crate) fn new(cq: Pointer) -> Self {
         let (wc_read_sgid, wc_is_unsolicited) = (read_sgid as Function, is_unsolicited as Function);
         Self { comp_mask: 0, wc_read_sgid, wc_is_unsolicited, cq }
     }
 
-    /// Reads what a poll is at.
+    /// Reads the current completion of a poll.
     fn with<R>(&self, how: impl FnOnce(&Told) -> R) -> Option<R> {
         self.cq.get::<Cq>().map(|cq| cq.told.with(|told| how(told)))
     }
@@ -84,7 +84,7 @@ pub(crate) extern "C" fn cq_from_ibv_cq_ex(cq: Option<&Cq>) -> Pointer {
     cq.map_or(Pointer::NULL, |cq| Pointer::to(&cq.own))
 }
 
-/// Of a sender of whom there is an address handle the GID is not told.
+/// The number that a completion has for a sender without an address handle. Only the GIDs of such senders are reported.
 const UNKNOWN: u16 = 0xffff;
 
 extern "C" fn read_sgid(part: &CqPart, mut sgid: Places<'_, u8>) -> c_int {

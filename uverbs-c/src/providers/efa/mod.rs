@@ -1,7 +1,7 @@
-//! What libefa offers (`efa/`): reliable datagrams and what the device tells of itself, of completions and of memory.
+//! The functions of libefa (`efa/`): reliable datagrams, and additional properties of the device, of completions and of memory.
 //!
-//! Source of layouts, checks and errors: efadv.h and providers/efa/verbs.c, rdma-core 65. Structures have grown at their end: a caller says how
-//! long its own are.
+//! Source of layouts, checks and errors: efadv.h and providers/efa/verbs.c, rdma-core 65. Structures have grown at their end: a caller
+//! passes the length of its own.
 
 mod counter;
 mod cq;
@@ -25,13 +25,13 @@ use crate::context::Context;
 use crate::mr::Mr;
 use crate::pd::Ah;
 
-/// Refuses what is not one of its devices; else tells of it.
+/// The properties of the device. Refuses devices of other drivers.
 fn device(context: Option<&Context>) -> Answer<Device> {
     Ok(Device::of(&context.ok_or(EINVAL)?.context)?)
 }
 
-/// A structure of the caller's that is `len` bytes long, of which it must have `least`; what it lacks is zero. It may be longer than what
-/// is known, if nothing is said there.
+/// A structure of the caller that is `len` bytes long, at least `least`. Missing fields are zero. It may be longer than the known structure
+/// if the remaining bytes are zero.
 fn given<T: FromBytes + IntoBytes>(attr: Pointer, len: u32, least: usize) -> Answer<T> {
     let bytes = attr.array::<u8>(len).filter(|bytes| bytes.len() >= least).ok_or(EINVAL)?;
     let mut value = T::new_zeroed();
@@ -40,7 +40,7 @@ fn given<T: FromBytes + IntoBytes>(attr: Pointer, len: u32, least: usize) -> Ans
     if bytes[known..].iter().all(|byte| *byte == 0) { Ok(value) } else { Err(EINVAL) }
 }
 
-/// Fills a structure of the caller's; what it has behind what is known becomes zero.
+/// Fills a structure of the caller. Bytes after the known fields become zero.
 fn told<T: Copy>(mut attr: Places<'_, u8>, len: u32, least: usize, value: &T) -> Answer {
     if (len as usize) < least {
         return Err(EINVAL);
@@ -64,12 +64,12 @@ pub(super) struct DeviceAttr {
     max_rdma_size: u32,
 }
 
-/// The fields of the oldest, and where those end that came later.
+/// The size of the oldest version in bytes, and where later fields end.
 const OLDEST_DEVICE_ATTR: usize = 24;
 const DEVICE_ATTR_WITH_CAPS: u32 = 28;
 const DEVICE_ATTR_WITH_RDMA: u32 = 32;
 
-/// `EFADV_DEVICE_ATTR_CAPS_*`, as far as this library has it: completion queues in a dma-buf are not among it.
+/// `EFADV_DEVICE_ATTR_CAPS_*` that this library supports. Completion queues in a dma-buf are not among them.
 const CAPS: [(DeviceCaps, u32); 4] = [
     (DeviceCaps::RNR_RETRY, 1 << 1),
     (DeviceCaps::CQ_WITH_SGID, 1 << 2),
@@ -79,7 +79,7 @@ const CAPS: [(DeviceCaps, u32); 4] = [
 const RDMA_CAPS: [(DeviceCaps, u32); 2] = [(DeviceCaps::RDMA_READ, 1 << 0), (DeviceCaps::RDMA_WRITE, 1 << 3)];
 
 impl DeviceAttr {
-    /// As a caller is told whose structure has so many bytes.
+    /// The attributes for a caller whose structure has `len` bytes.
     fn new(device: &Device, len: u32) -> Self {
         let caps = if len >= DEVICE_ATTR_WITH_CAPS { &CAPS[..] } else { &[] };
         let (of_rdma, max_rdma_size) =
@@ -162,7 +162,7 @@ struct SqDepthAttr {
     max_inline_data: u32,
 }
 
-/// `EFADV_SQ_DEPTH_ATTR_INLINE_WRITE`. libefa does not look at the other bits.
+/// `EFADV_SQ_DEPTH_ATTR_INLINE_WRITE`. libefa ignores the other bits.
 const INLINE_WRITE: u32 = 1;
 
 /// `struct efadv_rq_depth_attr`.
@@ -179,7 +179,7 @@ fn number(answer: Answer<u32>) -> c_int {
     answer.and_then(|number| c_int::try_from(number).map_err(|_| EINVAL)).unwrap_or_else(|code| -code.get())
 }
 
-/// Most bytes of inline data of a request in a small slot.
+/// The largest number of bytes of inline data of a request in a small slot.
 const SMALL_INLINE: u32 = 32;
 
 pub(crate) extern "C" fn get_max_sq_depth(context: Option<&Context>, attr: Pointer, len: u32) -> c_int {
@@ -214,12 +214,12 @@ pub(crate) extern "C" fn get_max_rq_depth(context: Option<&Context>, attr: Point
     number(depth())
 }
 
-/// As [`given`], whatever is behind what is known.
+/// As [`given`], but ignores all bytes after the known fields.
 fn given_prefix<T: FromBytes + IntoBytes>(attr: Pointer, len: u32, least: usize) -> Answer<T> {
     given(attr, len.min(size_of::<T>() as u32), least)
 }
 
-/// What a device or this library does not have.
+/// Refuses a feature that the device or this library does not have.
 fn only(is_had: bool) -> Result<(), Code> {
     if is_had { Ok(()) } else { Err(EOPNOTSUPP) }
 }

@@ -27,7 +27,7 @@ struct OwnInitAttr {
     wr_flags: u64,
 }
 
-/// The fields of the oldest.
+/// The size of the oldest version in bytes.
 const OLDEST: usize = 12;
 
 /// `EFADV_QP_FLAGS_UNSOLICITED_WRITE_RECV` and `EFADV_QP_FLAGS_INLINE_WRITE`.
@@ -37,7 +37,7 @@ const INLINE_WRITE: u16 = 1 << 1;
 /// `EFADV_WR_EX_WITH_PROCESSING_HINTS`.
 const WITH_HINTS: u64 = 1 << 0;
 
-/// What the queue pair is made of, if the device can.
+/// The driver's properties of a queue pair. Refuses those that the device does not support.
 fn own(device: &Device, attr: &OwnInitAttr) -> Answer<Own> {
     let has = |cap: DeviceCaps| device.caps.contains(cap);
     let reads = if has(DeviceCaps::RDMA_READ) { READ } else { 0 };
@@ -66,7 +66,7 @@ fn make(
     let device = device(context)?;
     let init = init.filter(|init| init.qp_type == u32::from(qp_type::DRIVER)).ok_or(EINVAL)?;
     let attr: OwnInitAttr = given(attr, len, OLDEST)?;
-    // What the device can was asked of this one.
+    // The capabilities that were checked are those of this context.
     let is_other = |pd: &Pd| Some(pd.c.context.word()) != context.map(|context| Pointer::to(context).word());
     let is_foreign = init.comp_mask & HAS_PD != 0 && init.pd.get().is_some_and(is_other);
     if attr.comp_mask != 0 || attr.reserved != 0 || is_foreign {
@@ -99,7 +99,7 @@ pub(crate) extern "C" fn create_driver_qp(
     or_null(make_driver(pd, init, type_))
 }
 
-/// `struct efadv_qp`, and whose it is.
+/// `struct efadv_qp`, and its queue pair.
 #[repr(C)]
 pub(crate) struct QpPart {
     comp_mask: u64,
@@ -108,7 +108,7 @@ pub(crate) struct QpPart {
 }
 
 impl QpPart {
-    /// That of the queue pair at this place.
+    /// The part of the queue pair at this address.
     pub(crate) fn new(qp: Pointer) -> Self {
         Self { comp_mask: 0, wr_set_processing_hints: set_hints as Function, qp }
     }
@@ -118,7 +118,7 @@ pub(crate) extern "C" fn qp_from_ibv_qp_ex(qp: Option<&Qp>) -> Pointer {
     qp.map_or(Pointer::NULL, |qp| Pointer::to(&qp.own))
 }
 
-/// `EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE`, the one that libefa passes on, and that the device knows by the same number.
+/// `EFADV_WR_PROCESSING_HINT_BURST_PPS_SENSITIVE`, the only hint that libefa passes on. The device uses the same number.
 const BURST: u32 = 1 << 0;
 
 extern "C" fn set_hints(part: &QpPart, hints: u32) {

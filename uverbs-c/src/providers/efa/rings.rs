@@ -1,4 +1,4 @@
-//! Rings, for programs that write and read them themselves.
+//! Rings, for programs that access them directly.
 
 use std::ffi::c_int;
 
@@ -23,7 +23,8 @@ struct WqAttr {
     reserved: [u8; 2],
 }
 
-/// Where the fields end that came later: what a queue can. It has numbers of 16 bits, so it can nothing.
+/// The end of the fields in the oldest version. The later ones are the queue's capabilities, and are zero: its request numbers have 16
+/// bits.
 const OLDEST_WQ_ATTR: u32 = 36;
 
 impl From<OwnRing> for WqAttr {
@@ -48,7 +49,7 @@ pub(crate) extern "C" fn query_qp_wqs(
         if len < OLDEST_WQ_ATTR {
             return Err(EINVAL);
         }
-        // What a structure of an older header has behind its last field is not touched.
+        // Bytes after the last field in the structure of an older header are not changed.
         let size =
             if len as usize >= size_of::<WqAttr>() { size_of::<WqAttr>() } else { OLDEST_WQ_ATTR as usize };
         sq_attr.write_prefix(&WqAttr::from(sends), size).ok_or(EINVAL)?;
@@ -68,7 +69,7 @@ struct CqAttr {
     doorbell: u64,
 }
 
-/// Where the fields end that came later: the doorbell.
+/// The end of the fields in the oldest version. The later one is the doorbell.
 const OLDEST_CQ_ATTR: u32 = 24;
 
 pub(crate) extern "C" fn query_cq(cq: Option<&Cq>, mut attr: Places<'_, u8>, len: u32) -> c_int {

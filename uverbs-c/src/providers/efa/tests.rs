@@ -1,4 +1,4 @@
-//! Structures of callers that are older or newer.
+//! Callers with older or newer structures.
 
 use uverbs::SoftDevice;
 use uverbs::abi::types::qp_type;
@@ -47,7 +47,7 @@ fn a_structure_is_filled_to_its_end_and_no_further() {
     }
 }
 
-/// The call has made nothing; its errno.
+/// Asserts that the call has created nothing. Returns its errno.
 fn refused<T>(made: Option<T>) -> i32 {
     assert!(made.is_none());
     errno()
@@ -86,7 +86,7 @@ fn every_call_refuses_a_device_that_is_no_efa_and_one_that_is_not_there() {
     assert!(bytes.iter().chain(first.iter()).chain(second.iter()).all(|byte| *byte == 0xa5));
     assert!(cq_from_ibv_cq_ex(None).is_null() && qp_from_ibv_qp_ex(None).is_null());
 
-    // Domains are efa's too.
+    // Only efa has thread and parent domains.
     assert_eq!(refused(alloc_td(context, Some(&TdInitAttr { comp_mask: 0 }))), lacks);
     let parent = ParentDomainInitAttr { pd: Pointer::to(&*world.pd), ..ParentDomainInitAttr::new_zeroed() };
     assert_eq!(refused(alloc_parent_domain(context, Some(&parent))), lacks);
