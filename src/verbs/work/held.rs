@@ -167,7 +167,7 @@ impl Held {
     #[inline(never)]
     fn hold_another(&mut self, slot: u32, region: &MemoryRegion) -> Key {
         if self.key == NOTHING {
-            (self.all, self.key) = (Some(region.clone()), region.key());
+            (self.all, self.key, self.idle) = (Some(region.clone()), region.key(), 0);
             return self.key;
         }
         // From now on, each slot of the queue has an element of its own.
@@ -179,7 +179,7 @@ impl Held {
         let is_first = self.key == NOTHING && self.to == NOTHING;
         if is_first || self.key == NOTHING && self.to == address.key() {
             self.all_to.get_or_insert_with(|| address.clone());
-            (self.all, self.to) = (region.cloned(), address.key());
+            (self.all, self.to, self.idle) = (region.cloned(), address.key(), 0);
             self.key = region.map_or(NOTHING, MemoryRegion::key);
             return self.key;
         }

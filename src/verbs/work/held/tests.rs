@@ -144,6 +144,28 @@ fn datagrams_of_one_region_for_one_address_hold_both_once_and_bytes_let_the_regi
     assert_eq!(owners(), (1, 1));
 }
 
+/// The marker of a drain is a request of another kind, in the same queue.
+#[test]
+fn requests_of_no_memory_before_the_one_region_do_not_let_it_go() {
+    let pd = SoftDevice::default().open().unwrap().alloc_pd().unwrap();
+    let one = pd.register(64, AccessFlags::LOCAL_WRITE).unwrap();
+    let to = pd.create_ah(&Route::new(1, 0, [0; 16])).unwrap();
+    let mut held = Held::new("test", 4).unwrap();
+    let segment = [one.segment(..).unwrap()];
+    for _ in 0..2 {
+        (0..9).for_each(|slot| held.slots().hold(slot % 4, &[], Some(&to)));
+        held.slots().hold(1, &segment, Some(&to));
+        held.slots().pass_in_order(2);
+        assert_eq!((one.owners(), held.slots.len()), (2, 0));
+        held.let_all_go();
+    }
+    (0..9).for_each(|slot| held.slots().hold(slot % 4, &[], Some(&to)));
+    held.let_all_go();
+    held.hold_one(1, &one);
+    held.slots().pass_in_order(2);
+    assert_eq!(one.owners(), 2);
+}
+
 /// Requests that were not posted do not count.
 #[test]
 fn the_one_region_goes_when_so_many_requests_of_no_memory_were_posted_as_there_are_slots() {
