@@ -136,8 +136,9 @@ impl Object {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_held(&self) -> Vec<Mapping> {
-        std::mem::take(&mut *self.held())
+    /// The same without the lock.
+    fn held_alone(&mut self) -> &mut Vec<Mapping> {
+        self.memory.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -188,7 +189,9 @@ impl Object {
 
     /// The same, but succeeds only if the kernel confirms that the object is destroyed.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
-        self.release_into(&mut [0; 8])
+        self.release_into(&mut [0; 8])?;
+        self.held_alone().clear();
+        Ok(())
     }
 
     /// As [`Object::release`], and returns the kernel's response: how many events of the object were read. The response is zeros if
@@ -202,24 +205,27 @@ impl Object {
     #[cfg(feature = "raw")]
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
-        self.release_into(&mut response).or_else(|error| self.gone(error))?;
+        match self.release_into(&mut response) {
+            Ok(()) => self.held().clear(),
+            Err(error) => self.gone(error)?,
+        }
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
     }
 
+    /// Sends the command. The caller then releases the memory.
     fn release_into(&self, response: &mut [u8; 8]) -> Result<()> {
         if !self.is_live() {
             return Ok(());
         }
         let how = self.kind.destroy();
         self.context.may_destroy(how.op)?;
-        let mut command = Command::new(how.op, how.object, how.method);
-        command.handle(HANDLE + (how.method & DRIVER), self.id);
+        let attribute = HANDLE + (how.method & DRIVER);
+        let mut command = Command::on(how.op, how.object, how.method, attribute, self.id);
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }
         self.context.invoke(&mut command)?;
         self.live.store(false, Ordering::Release);
-        self.take_held();
         Ok(())
     }
 }
@@ -234,7 +240,7 @@ impl Drop for Object {
             drop(error);
         }
         // The kernel has not confirmed that the object is destroyed.
-        std::mem::forget(self.take_held());
+        std::mem::forget(std::mem::take(self.held_alone()));
     }
 }
 

@@ -248,6 +248,15 @@ impl Driver {
         }
     }
 
+    /// Whether the driver may return a number of its own for a protection domain. Those of software devices do not (`rxe_alloc_pd`,
+    /// rxe_verbs.c; `siw_alloc_pd`, siw_verbs.c; Linux 6.1 to 7.3).
+    pub(crate) fn numbers_domains(&self) -> bool {
+        match self {
+            Self::Rxe | Self::Siw(_) | Self::Soft => false,
+            Self::Mlx5(_) | Self::Efa(_) | Self::Other => true,
+        }
+    }
+
     /// A completion counter of the device, and where its values are read. The kernel reports whether the device has such counters.
     pub(crate) fn plan_completion_counter(&self, op: &'static str) -> Result<CounterPlan> {
         match self {

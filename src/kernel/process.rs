@@ -11,9 +11,9 @@
 //!
 //! # Safety
 //! - A [`Page`] is mapped by its own call of `mmap`, anonymous, readable and writable, and unmapped only when it is dropped. Its
-//!   address leaves this file only as a reference to its first word, an `AtomicU32`, for which the page is aligned and of which
-//!   zero is a valid value; or, if the page was leaked, to any of its words. Nothing accesses it otherwise. The reference lives
-//!   as long as the page does, for ever if that was leaked.
+//!   address leaves this file only as a reference to one of its words, an `AtomicU32`, for which the page is aligned and of which
+//!   zero is a valid value. Nothing accesses it otherwise. The reference lives as long as the page does, for ever if that was
+//!   leaked.
 //! - [`HERE`] is null or points to the beginning of a leaked page, and is derived from a pointer to all of it.
 //! - The pointers in statics are null or point to words that live for ever. Those in an [`Owner`] and a [`Holder`] are never
 //!   null.
@@ -25,7 +25,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -41,6 +41,10 @@ static HERE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Ensures that one thread of this process at a time takes an [`Owner`].
 static TAKES: Local<()> = Local::new(|()| ());
+
+/// The page whose words the next [`Shared`]s use, and how many are used. A child has one of its own, so that it and its parent never
+/// use the same word for two things.
+static SHARED: Local<SharedPage> = Local::new(|_| None);
 
 /// The word that belongs to no process.
 static NOWHERE: AtomicU32 = AtomicU32::new(0);
@@ -62,7 +66,7 @@ impl Origin {
                 return Ok(origin);
             }
             let page = Page::wiped()?;
-            page.word().store(1, Ordering::Relaxed);
+            page.words()[0].store(1, Ordering::Relaxed);
             let first = page.0.as_ptr();
             // If several threads arrive here together, one keeps its page and the others drop theirs.
             if HERE.compare_exchange(known, first, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -251,8 +255,8 @@ impl Passage {
 pub(crate) struct Owner {
     /// The word of the owner, if this process knows it.
     here: AtomicPtr<AtomicU32>,
-    /// Whether there is an owner: a word that all of these processes share.
-    is_taken: Page,
+    /// Whether there is an owner.
+    is_taken: Shared,
     maker: Origin,
 }
 
@@ -264,7 +268,7 @@ impl Owner {
     pub(crate) fn new() -> Result<Self, Errno> {
         let maker = Origin::new()?;
         let nobody = AtomicPtr::new(std::ptr::from_ref(&NOWHERE).cast_mut());
-        Ok(Self { here: nobody, is_taken: Page::shared()?, maker })
+        Ok(Self { here: nobody, is_taken: Shared::new(&SHARED)?, maker })
     }
 
     /// The owner; none if it is another process.
@@ -312,6 +316,33 @@ impl Owner {
     /// Whether no other process is the owner.
     pub(crate) fn is_free_or_here(&self) -> bool {
         self.is_here() || self.is_taken.word().load(Ordering::Acquire) == 0 || self.take_first()
+    }
+}
+
+/// A word, zero at first, that a process shares with the children that it creates from now on. A word is never used again, because a
+/// child may still have it. Its page is unmapped when all its words were used and are dropped.
+#[derive(Debug)]
+struct Shared {
+    page: Arc<Page>,
+    index: usize,
+}
+
+type SharedPage = Option<(Arc<Page>, usize)>;
+
+impl Shared {
+    /// With the next word of the current page, or with the first word of a new one.
+    fn new(current: &Local<SharedPage>) -> Result<Self, Errno> {
+        let mut current = current.lock();
+        let (page, index) = match &*current {
+            Some((page, used)) if *used < WORDS_OF_PAGE => (page.clone(), *used),
+            _ => (Arc::new(Page::shared()?), 0),
+        };
+        *current = Some((page.clone(), index + 1));
+        Ok(Self { page, index })
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        &self.page.words()[self.index]
     }
 }
 
@@ -389,7 +420,7 @@ fn word(pointer: *mut AtomicU32) -> Option<&'static AtomicU32> {
     unsafe { pointer.as_ref() }
 }
 
-/// A page whose first word is used.
+/// A page of words.
 #[derive(Debug)]
 struct Page(NonNull<AtomicU32>);
 
@@ -427,9 +458,9 @@ impl Page {
         NonNull::new(base.cast()).map(Self).ok_or(Errno::ENOMEM)
     }
 
-    fn word(&self) -> &AtomicU32 {
-        // SAFETY: the first word of the page, which is mapped while `self` exists.
-        unsafe { self.0.as_ref() }
+    fn words(&self) -> &[AtomicU32; WORDS_OF_PAGE] {
+        // SAFETY: the page, which is mapped while `self` exists.
+        unsafe { self.0.cast().as_ref() }
     }
 
     /// Leaks the page, and returns all its words.

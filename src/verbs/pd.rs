@@ -31,11 +31,13 @@ impl Context {
     pub fn alloc_pd(&self) -> Result<ProtectionDomain> {
         let request = AllocPd::default();
         let mut response = AllocPdResp::new_zeroed();
-        // Several drivers return their own number of the domain, in at most eight bytes. The others write nothing here.
+        // Several drivers return their own number of the domain, in at most eight bytes, and need a place for it.
         let mut driver = [0; 8];
         let mut command = Command::write("pd.alloc", cmd::ALLOC_PD);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
-        command.driver_output(&mut driver);
+        if self.driver().numbers_domains() {
+            command.driver_output(&mut driver);
+        }
         self.invoke(&mut command)?;
         Ok(ProtectionDomain(Arc::new(Object::new(self, Kind::Pd, response.pd_handle))))
     }

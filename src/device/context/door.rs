@@ -96,10 +96,8 @@ impl Door {
 
     /// Sends a command, and checks that the kernel wrote every response that was requested.
     pub(super) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
-        if is_harmless(command) {
-            self.may_ask(command.op())?
-        } else {
-            self.take(command.op())?
+        if !self.owner.is_here() {
+            self.admit(command)?;
         }
         command.sendable()?;
         command.for_driver(self.driver);
@@ -108,6 +106,14 @@ impl Door {
             return Ok(());
         }
         Err(self.refusal(command.op(), answer))
+    }
+
+    /// Makes this process the owner, if the command requires it and there is no owner yet. Refuses the command if another process owns
+    /// the device.
+    #[cold]
+    #[inline(never)]
+    fn admit(&self, command: &Command<'_>) -> Result<()> {
+        if is_harmless(command) { self.may_ask(command.op()) } else { self.take(command.op()) }
     }
 
     /// Reads counters into `values`, which has at most 8191 elements.

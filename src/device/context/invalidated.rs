@@ -5,7 +5,9 @@
 //! 7.3). A process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
 //! bound. What other processes do cannot be detected here.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
@@ -119,10 +121,46 @@ impl Own {
     }
 }
 
+/// The keys of this process's windows with one index, and what is known of each. Usually there is one, and no memory is allocated for it.
+#[derive(Debug)]
+struct OfWindow {
+    first: (u32, Own),
+    others: Vec<(u32, Own)>,
+}
+
+impl OfWindow {
+    fn iter(&self) -> impl Iterator<Item = &(u32, Own)> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u32, Own)> {
+        std::iter::once(&mut self.first).chain(&mut self.others)
+    }
+}
+
+/// Hashes the index of a window, which the kernel has chosen: a multiplication is sufficient.
+#[derive(Debug, Default)]
+struct ByIndex(u64);
+
+impl Hasher for ByIndex {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     sent: Sent,
-    own: BTreeMap<u32, Vec<Own>>,
+    /// By the index of the window.
+    own: HashMap<u32, OfWindow, BuildHasherDefault<ByIndex>>,
 }
 
 const FREE: &str =
@@ -147,7 +185,7 @@ static COMMON: Local<Known> = Local::new(inherit);
 
 /// A child of `fork` inherits which invalidates were sent, but not the windows, which are its parent's.
 fn inherit(known: &Known) -> Known {
-    Known { sent: known.sent.clone(), own: BTreeMap::new() }
+    Known { sent: known.sent.clone(), own: HashMap::default() }
 }
 
 impl Default for Keys {
@@ -177,21 +215,27 @@ impl Keys {
     pub(crate) fn add(&self, key: u32, context: &Context, bind: Option<Arc<Invalidated>>) {
         let Some(mut known) = self.known() else { return };
         let own = Own { context: context.clone(), bind, is_sent: false };
-        known.own.entry(key).or_default().push(own);
+        match known.own.entry(key >> 8) {
+            Entry::Vacant(place) => drop(place.insert(OfWindow { first: (key, own), others: Vec::new() })),
+            Entry::Occupied(mut place) => place.get_mut().others.push((key, own)),
+        }
     }
 
     /// The window does not have this key any more.
     pub(crate) fn remove(&self, key: u32, context: &Context) {
         let Some(mut known) = self.known() else { return };
-        let Some(all) = known.own.get_mut(&key) else { return };
-        let at = all.iter().position(|own| own.context.is_same(context));
-        let own = at.map(|at| all.swap_remove(at));
-        if all.is_empty() {
-            known.own.remove(&key);
-        }
-        // The value may contain the last clone of a context.
+        let Entry::Occupied(mut place) = known.own.entry(key >> 8) else { return };
+        let is_it = |(other, own): &(u32, Own)| *other == key && own.context.is_same(context);
+        let OfWindow { first, others } = place.get_mut();
+        // What is removed may contain the last clone of a context, and is dropped after the lock.
+        let _removed = if !is_it(first) {
+            others.iter().position(is_it).map(|at| others.swap_remove(at))
+        } else if let Some(other) = others.pop() {
+            Some(std::mem::replace(first, other))
+        } else {
+            Some(place.remove().first)
+        };
         drop(known);
-        drop(own);
     }
 
     /// Notes that invalidates for these keys are about to be sent to a device: all of them, or none. The error is the reason.
@@ -230,13 +274,13 @@ impl Keys {
 impl Known {
     /// All keys of own windows with the index of this key.
     fn of_window(&self, key: u32) -> impl Iterator<Item = (u32, &Own)> {
-        let keys = self.own.range(key & !0xff..=key | 0xff);
-        keys.flat_map(|(key, all)| all.iter().map(|own| (*key, own)))
+        self.own.get(&(key >> 8)).into_iter().flat_map(OfWindow::iter).map(|(key, own)| (*key, own))
     }
 
     fn with_key<'a>(&'a mut self, key: u32, contexts: &'a [Context]) -> impl Iterator<Item = &'a mut Own> {
-        let all = self.own.get_mut(&key).into_iter().flatten();
-        all.filter(|own| contexts.iter().any(|context| context.is_same(&own.context)))
+        let all = self.own.get_mut(&(key >> 8)).into_iter().flat_map(OfWindow::iter_mut);
+        let of_key = all.filter(move |(other, _)| *other == key).map(|(_, own)| own);
+        of_key.filter(|own| contexts.iter().any(|context| context.is_same(&own.context)))
     }
 
     /// Notes an invalidate. `here` are the open devices with that GID that have an own window with the index.

@@ -80,7 +80,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>) {
     assert!(error.hint().is_some(), "{error}");
 }
 
-/// All drivers have room for a number of the protection domain.
+/// Drivers that may return a number of the protection domain have room for it.
 const DOMAIN: Sent = ("pd.alloc", None, Some(8));
 
 fn bare(op: &'static str) -> Sent {
@@ -116,7 +116,7 @@ fn siw_has_room_for_each_of_its_answers() {
         bare("async_event.create"),
         bare("device.query"),
         bare("device.query"),
-        DOMAIN,
+        bare("pd.alloc"),
         region(0),
         region(1),
     ];

@@ -6,7 +6,7 @@ use uverbs_abi::rxe::SendWqe;
 use uverbs_abi::write::{PostSend, PostSendResp, cmd};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::{Command, EMPTY};
+use super::{Command, MANDATORY};
 
 /// `POST_SEND` through `INVOKE_WRITE` without a request: it makes the kernel read the ring (ib_uverbs_post_send, uverbs_cmd.c;
 /// rxe_post_send, rxe_verbs.c; Linux 6.1). Like a [`Command`], it can be passed on but not created outside the crate.
@@ -26,8 +26,6 @@ struct Wire {
     request: Attr,
     response: Attr,
 }
-
-const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
 
 impl Doorbell {
     /// For the queue pair `handle` of a device with the driver `driver_id`.

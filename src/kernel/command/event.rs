@@ -2,11 +2,11 @@
 //! each time.
 
 use uverbs_abi::ids::device::{self, invoke_write};
-use uverbs_abi::ioctl::{ATTR_F_MANDATORY, Attr, IoctlHdr};
+use uverbs_abi::ioctl::{Attr, IoctlHdr};
 use uverbs_abi::write::{ReqNotifyCq, cmd};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Command, EMPTY, inline};
+use super::{Command, MANDATORY, inline};
 
 /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE` (ib_uverbs_req_notify_cq, uverbs_cmd.c, Linux 6.1), with its request inline. Like a [`Command`],
 /// it can be passed on but not created outside the crate.
@@ -21,8 +21,6 @@ struct Wire {
     command: Attr,
     request: Attr,
 }
-
-const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
 
 impl EventRequest {
     /// For the completion queue `cq_handle` of a device with the driver `driver_id`: requests an event for its next completion, or for

@@ -14,6 +14,7 @@ mod event;
 mod read;
 
 use std::fmt;
+use std::hint::black_box;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -40,17 +41,16 @@ struct Wire {
 }
 
 /// The memory behind an attribute.
-#[derive(Default)]
 enum Buffer<'a> {
-    /// None: the value is inline, or the attribute is a handle or a file descriptor.
-    #[default]
-    None,
     In(&'a [u8]),
     /// An input that holds the address of another input; see [`Command::nested`].
     Nest(&'a mut [u8]),
     Out(&'a mut [u8]),
     /// An input that is itself an address, to which the driver writes; see [`Command::tells_at`].
     Place(&'a mut [u8; PLACE]),
+    /// None: the value is inline, or the attribute is a handle or a file descriptor. Its tag is not zero: a compiler fills an array of
+    /// zeros by a call of memset, which costs more than the stores.
+    None,
 }
 
 /// An input found through an address inside another input.
@@ -89,38 +89,23 @@ enum FdAt {
 /// Linux 6.1).
 pub(crate) const PLACE: usize = 16;
 
-const EMPTY: Attr = Attr { attr_id: 0, len: 0, flags: 0, elem_id: 0, reserved: 0, data: 0 };
+const MANDATORY: Attr =
+    Attr { attr_id: 0, len: 0, flags: ATTR_F_MANDATORY, elem_id: 0, reserved: 0, data: 0 };
 
 impl<'a> Command<'a> {
     /// A command for `method` of `object`; `op` names it in errors and traces.
     // A function call, like the methods that add to it: commands are built in a hundred places, and the kernel's work costs far more.
     #[inline(never)]
     pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
-        Self::empty(op, object, method)
+        // The compiler would copy an array of constants by a call of memcpy, which costs more than the stores.
+        Self::beginning(op, object, method, 0, Attr { data: black_box(0), ..MANDATORY })
     }
 
-    #[inline(always)]
-    fn empty(op: &'static str, object: u16, method: u16) -> Self {
-        let header = IoctlHdr {
-            length: size_of::<IoctlHdr>() as u16,
-            object_id: object,
-            method_id: method,
-            num_attrs: 0,
-            reserved1: 0,
-            driver_id: 0,
-            reserved2: 0,
-        };
-        Self {
-            op,
-            wire: Wire { header, attrs: [EMPTY; CAPACITY] },
-            buffers: [const { Buffer::None }; CAPACITY],
-            addressed: 0,
-            nested: None,
-            fd_at: None,
-            fd: None,
-            memory: None,
-            unsendable: None,
-        }
+    /// A command for the existing object `handle`, which is attribute `id`.
+    #[inline(never)]
+    pub(crate) fn on(op: &'static str, object: u16, method: u16, id: u16, handle: u32) -> Self {
+        let handle = Attr { attr_id: id, data: handle.into(), ..MANDATORY };
+        Self::beginning(op, object, method, 1, handle)
     }
 
     /// One of the old write commands, carried by the ioctl's `INVOKE_WRITE`.
@@ -128,9 +113,39 @@ impl<'a> Command<'a> {
     /// Source: `UVERBS_HANDLER(UVERBS_METHOD_INVOKE_WRITE)`, uverbs_std_types_device.c, Linux 6.1.
     #[inline(never)]
     pub(crate) fn write(op: &'static str, number: u32) -> Self {
-        let mut command = Self::new(op, device::OBJECT, device::method::INVOKE_WRITE);
-        command.value(device::invoke_write::WRITE_CMD, number.into());
-        command
+        let number = Attr {
+            attr_id: device::invoke_write::WRITE_CMD,
+            len: MAX_INLINE as u16,
+            data: number.into(),
+            ..MANDATORY
+        };
+        Self::beginning(op, device::OBJECT, device::method::INVOKE_WRITE, 1, number)
+    }
+
+    /// A command with this number of attributes, one at most.
+    // Inlined where a command is created, so that it is written to its place once.
+    #[inline(always)]
+    fn beginning(op: &'static str, object: u16, method: u16, count: u16, first: Attr) -> Self {
+        let header = IoctlHdr {
+            length: size_of::<IoctlHdr>() as u16 + count * size_of::<Attr>() as u16,
+            object_id: object,
+            method_id: method,
+            num_attrs: count,
+            reserved1: 0,
+            driver_id: 0,
+            reserved2: 0,
+        };
+        Self {
+            op,
+            wire: Wire { header, attrs: [first; CAPACITY] },
+            buffers: std::array::from_fn(|_| Buffer::None),
+            addressed: 0,
+            nested: None,
+            fd_at: None,
+            fd: None,
+            memory: None,
+            unsendable: None,
+        }
     }
 
     #[inline(never)]
@@ -145,7 +160,7 @@ impl<'a> Command<'a> {
             self.unsendable = Some("more than 16 attributes, or one longer than 65535 bytes");
             return 0;
         };
-        *attr = Attr { attr_id: id, len, flags: ATTR_F_MANDATORY, data, ..EMPTY };
+        *attr = Attr { attr_id: id, len, data, ..MANDATORY };
         if !matches!(buffer, Buffer::None) {
             self.addressed |= 1 << index;
             self.buffers[index] = buffer;
@@ -197,12 +212,10 @@ impl<'a> Command<'a> {
     }
 
     /// An input value or struct: inline up to eight bytes, otherwise borrowed.
+    // The size of most values is known where this is inlined.
+    #[inline(always)]
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
-        self.bytes(id, value.as_bytes())
-    }
-
-    #[inline(never)]
-    fn bytes(&mut self, id: u16, bytes: &'a [u8]) -> &mut Self {
+        let bytes = value.as_bytes();
         if bytes.len() > MAX_INLINE {
             self.push(id, bytes.len(), 0, Buffer::In(bytes));
         } else {
@@ -257,7 +270,7 @@ impl<'a> Command<'a> {
     /// A place for a response. It is always borrowed, even for four or eight bytes.
     #[inline(never)]
     pub(crate) fn output(&mut self, id: u16, bytes: &'a mut [u8]) -> &mut Self {
-        self.push(id, bytes.len(), 0, Buffer::Out(bytes));
+        self.add(id, bytes.len(), 0, Buffer::Out(bytes));
         self
     }
 

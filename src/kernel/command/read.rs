@@ -4,7 +4,7 @@ use uverbs_abi::ids::counters::{self, read};
 use uverbs_abi::ioctl::{ATTR_F_MANDATORY, ATTR_F_VALID_OUTPUT, Attr, IoctlHdr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::{Command, EMPTY};
+use super::{Command, MANDATORY};
 
 /// The operation that errors and traces name.
 pub(crate) const OP: &str = "counters.read";
@@ -28,8 +28,6 @@ struct Wire {
     values: Attr,
     flags: Attr,
 }
-
-const MANDATORY: Attr = Attr { flags: ATTR_F_MANDATORY, ..EMPTY };
 
 impl CountersRead {
     /// A read of the counters object `handle` of a device with the driver `driver_id`.

@@ -14,6 +14,27 @@ fn what_one_thread_takes_is_the_processs() {
 }
 
 #[test]
+fn shared_words_are_used_once_and_a_page_goes_with_its_last_word() {
+    let current = Local::<SharedPage>::new(|_| None);
+    let words: Vec<_> = (0..2 * WORDS_OF_PAGE + 1).map(|_| Shared::new(&current).unwrap()).collect();
+    let mut addresses: Vec<_> = words.iter().map(|shared| shared.word().as_ptr().addr()).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), words.len(), "each has its own");
+    assert!(words.iter().all(|shared| shared.word().swap(1, Ordering::Relaxed) == 0));
+    let pages = [0, WORDS_OF_PAGE, 2 * WORDS_OF_PAGE].map(|at| Arc::downgrade(&words[at].page));
+    let is_mapped = || pages.each_ref().map(|page| page.upgrade().is_some());
+    drop(words);
+    assert_eq!(is_mapped(), [false, false, true], "the next words are those of the last page");
+    let next = Shared::new(&current).unwrap();
+    assert_eq!(next.word().load(Ordering::Relaxed), 0);
+    drop(current);
+    assert_eq!(is_mapped(), [false, false, true]);
+    drop(next);
+    assert_eq!(is_mapped(), [false; 3]);
+}
+
+#[test]
 fn a_gate_is_open_until_it_is_closed_and_its_word_is_used_again() {
     let gates = [Gate::open(), Gate::open()];
     let [one, other] = [0, 1].map(|at| gates[at].passage());

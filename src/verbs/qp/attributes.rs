@@ -18,8 +18,8 @@ use crate::verbs::ah::Route;
 #[doc(alias = "ibv_qp_attr")]
 #[must_use = "nothing happens before it is given to `modify`"]
 pub struct Attributes {
+    /// The request without the queue pair.
     request: ModifyQp,
-    mask: QpAttrMask,
 }
 
 macro_rules! attributes {
@@ -28,8 +28,7 @@ macro_rules! attributes {
             $(#[$doc])*
             pub fn $name(mut self, value: $type) -> Self {
                 self.request.$field = value;
-                self.mask |= QpAttrMask::$bit;
-                self
+                self.with(QpAttrMask::$bit)
             }
         )*
     };
@@ -38,8 +37,8 @@ macro_rules! attributes {
 impl Attributes {
     /// Attributes for a transition to `state`.
     pub fn to(state: QpState) -> Self {
-        let request = ModifyQp { qp_state: state.number(), ..ModifyQp::new_zeroed() };
-        Self { request, mask: QpAttrMask::STATE }
+        let attr_mask = QpAttrMask::STATE.bits();
+        Self { request: ModifyQp { qp_state: state.number(), attr_mask, ..ModifyQp::new_zeroed() } }
     }
 
     attributes! {
@@ -74,8 +73,7 @@ impl Attributes {
     /// The access rights of the other side to this side's memory.
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.request.qp_access_flags = access.bits();
-        self.mask |= QpAttrMask::ACCESS_FLAGS;
-        self
+        self.with(QpAttrMask::ACCESS_FLAGS)
     }
 
     /// The route to the other side.
@@ -93,17 +91,21 @@ impl Attributes {
             port_num: attr.port_num,
             ..QpDest::new_zeroed()
         };
-        self.mask |= QpAttrMask::AV;
+        self.with(QpAttrMask::AV)
+    }
+
+    fn with(mut self, attribute: QpAttrMask) -> Self {
+        self.request.attr_mask |= attribute.bits();
         self
     }
 
     /// Which attributes are set.
     pub(super) fn mask(&self) -> QpAttrMask {
-        self.mask
+        QpAttrMask::from_bits_retain(self.request.attr_mask)
     }
 
     /// The request without the queue pair.
-    pub(super) fn request(&self) -> ModifyQp {
-        ModifyQp { attr_mask: self.mask.bits(), ..self.request }
+    pub(super) fn request(&self) -> &ModifyQp {
+        &self.request
     }
 }

@@ -182,9 +182,9 @@ impl QueuePairCore {
     }
 
     /// The same, with a hint about attributes that are missing or not allowed if the step is refused.
-    pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<ModifyQp> {
+    pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<()> {
         let request = attributes.request();
-        self.modify(type_, &request).map_err(|error| {
+        self.modify(type_, request).map_err(|error| {
             let refused = error.kind() == ErrorKind::InvalidInput;
             let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR);
             if refused && ends && self.stops_alone(type_) {
@@ -202,8 +202,7 @@ impl QueuePairCore {
                 Some(hint) => error.hinted(hint),
                 None => error,
             }
-        })?;
-        Ok(request)
+        })
     }
 
     pub(super) fn state(&self) -> Result<QpState> {
@@ -251,7 +250,8 @@ impl<T: QpType> QueuePair<T> {
     /// `MODIFY_QP` through `INVOKE_WRITE` (ib_uverbs_modify_qp, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
-        let request = self.shared.change(T::NUMBER, attributes)?;
+        self.shared.change(T::NUMBER, attributes)?;
+        let request = attributes.request();
         if attributes.mask().contains(QpAttrMask::AV) {
             (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }

@@ -160,7 +160,7 @@ impl XrcReceiveQueuePair {
     /// As [`QueuePair::modify`](super::QueuePair::modify).
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, attributes: &Attributes) -> Result<()> {
-        self.0.change(qp_type::XRC_TGT, attributes).map(drop)
+        self.0.change(qp_type::XRC_TGT, attributes)
     }
 
     /// The state of the queue pair, as the kernel reports it.
