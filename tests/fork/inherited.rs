@@ -101,6 +101,38 @@ pub(crate) fn first_user() {
     });
 }
 
+/// Who owns which device is noted on one page for all of them, and each process begins a page of its own.
+pub(crate) fn several() {
+    on_every_device_of_the_kernel(|target| {
+        let [first, second, third] = [(); 3].map(|()| target.open());
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let Some(child) = split() else {
+            in_the_child(|| {
+                work(&first);
+                let own = [(); 2].map(|()| own(target));
+                tell(&mut there);
+                hear(&mut there);
+                gone(second.create_cq(4));
+                own.iter().for_each(work);
+                work(&first);
+                work(&third);
+            });
+        };
+        let later = [(); 2].map(|()| target.open());
+        hear(&mut here);
+        gone(first.create_cq(4));
+        drop(first);
+        work(&second);
+        later.iter().for_each(work);
+        tell(&mut here);
+        wait_for(child);
+        gone(third.create_cq(4));
+        drop(third);
+        work(&second);
+        later.iter().for_each(work);
+    });
+}
+
 pub(crate) fn domain() {
     on_every_device_of_the_kernel(|target| {
         let context = target.open();

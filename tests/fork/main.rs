@@ -40,6 +40,7 @@ const TESTS: &[(&str, fn())] = &[
     #[cfg(feature = "raw")]
     ("a_child_gives_no_completions_back_that_its_parent_is_at", polls::in_the_middle),
     ("what_was_only_asked_is_the_first_users", inherited::first_user),
+    ("each_of_several_devices_has_an_owner_of_its_own", inherited::several),
     ("a_domain_in_two_processes_is_destroyed_by_its_owner", inherited::domain),
     ("a_grandchild_has_what_is_its_own", inherited::grandchild),
     ("a_childs_readings_of_a_device_do_not_meet_its_parents", statistics::readers),
