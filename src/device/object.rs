@@ -132,6 +132,12 @@ impl Object {
         self.held().retain(|held| held.address() != memory.address());
     }
 
+    #[cfg(feature = "raw")]
+    #[inline(never)]
+    fn let_all_go(&self) {
+        self.held().clear();
+    }
+
     fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,6 +194,7 @@ impl Object {
     }
 
     /// The same, but succeeds only if the kernel confirms that the object is destroyed.
+    #[inline(never)]
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
         self.release_into(&mut [0; 8])?;
         self.held_alone().clear();
@@ -206,7 +213,7 @@ impl Object {
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
         match self.release_into(&mut response) {
-            Ok(()) => self.held().clear(),
+            Ok(()) => self.let_all_go(),
             Err(error) => self.gone(error)?,
         }
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))

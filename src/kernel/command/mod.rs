@@ -14,7 +14,6 @@ mod event;
 mod read;
 
 use std::fmt;
-use std::hint::black_box;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -94,18 +93,15 @@ const MANDATORY: Attr =
 
 impl<'a> Command<'a> {
     /// A command for `method` of `object`; `op` names it in errors and traces.
-    // A function call, like the methods that add to it: commands are built in a hundred places, and the kernel's work costs far more.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
-        // The compiler would copy an array of constants by a call of memcpy, which costs more than the stores.
-        Self::beginning(op, object, method, 0, Attr { data: black_box(0), ..MANDATORY })
+        Self::beginning(op, object, method, 0, [0, 0], 0)
     }
 
     /// A command for the existing object `handle`, which is attribute `id`.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn on(op: &'static str, object: u16, method: u16, id: u16, handle: u32) -> Self {
-        let handle = Attr { attr_id: id, data: handle.into(), ..MANDATORY };
-        Self::beginning(op, object, method, 1, handle)
+        Self::beginning(op, object, method, 1, [id, 0], handle.into())
     }
 
     /// One of the old write commands, carried by the ioctl's `INVOKE_WRITE`.
@@ -113,19 +109,23 @@ impl<'a> Command<'a> {
     /// Source: `UVERBS_HANDLER(UVERBS_METHOD_INVOKE_WRITE)`, uverbs_std_types_device.c, Linux 6.1.
     #[inline(never)]
     pub(crate) fn write(op: &'static str, number: u32) -> Self {
-        let number = Attr {
-            attr_id: device::invoke_write::WRITE_CMD,
-            len: MAX_INLINE as u16,
-            data: number.into(),
-            ..MANDATORY
-        };
-        Self::beginning(op, device::OBJECT, device::method::INVOKE_WRITE, 1, number)
+        let attribute = [device::invoke_write::WRITE_CMD, MAX_INLINE as u16];
+        Self::beginning(op, device::OBJECT, device::method::INVOKE_WRITE, 1, attribute, number.into())
     }
 
-    /// A command with this number of attributes, one at most.
-    // Inlined where a command is created, so that it is written to its place once.
-    #[inline(always)]
-    fn beginning(op: &'static str, object: u16, method: u16, count: u16, first: Attr) -> Self {
+    /// A command with this number of attributes, one at most: its id, length and data.
+    // A function call, like the methods that add to it: commands are built in a hundred places, and the kernel's work costs far more.
+    #[inline(never)]
+    fn beginning(
+        op: &'static str,
+        object: u16,
+        method: u16,
+        count: u16,
+        [attr_id, len]: [u16; 2],
+        data: u64,
+    ) -> Self {
+        // Not a constant: the compiler would copy an array of constants by a call of memcpy, which costs more than the stores.
+        let any = Attr { data, ..MANDATORY };
         let header = IoctlHdr {
             length: size_of::<IoctlHdr>() as u16 + count * size_of::<Attr>() as u16,
             object_id: object,
@@ -135,9 +135,9 @@ impl<'a> Command<'a> {
             driver_id: 0,
             reserved2: 0,
         };
-        Self {
+        let mut command = Self {
             op,
-            wire: Wire { header, attrs: [first; CAPACITY] },
+            wire: Wire { header, attrs: [any; CAPACITY] },
             buffers: std::array::from_fn(|_| Buffer::None),
             addressed: 0,
             nested: None,
@@ -145,7 +145,9 @@ impl<'a> Command<'a> {
             fd: None,
             memory: None,
             unsendable: None,
-        }
+        };
+        command.wire.attrs[0] = Attr { attr_id, len, data, ..MANDATORY };
+        command
     }
 
     #[inline(never)]
@@ -212,14 +214,16 @@ impl<'a> Command<'a> {
     }
 
     /// An input value or struct: inline up to eight bytes, otherwise borrowed.
-    // The size of most values is known where this is inlined.
-    #[inline(always)]
     pub(crate) fn input<T: IntoBytes + Immutable + ?Sized>(&mut self, id: u16, value: &'a T) -> &mut Self {
-        let bytes = value.as_bytes();
+        self.bytes(id, value.as_bytes())
+    }
+
+    #[inline(never)]
+    fn bytes(&mut self, id: u16, bytes: &'a [u8]) -> &mut Self {
         if bytes.len() > MAX_INLINE {
-            self.push(id, bytes.len(), 0, Buffer::In(bytes));
+            self.add(id, bytes.len(), 0, Buffer::In(bytes));
         } else {
-            self.push(id, bytes.len(), inline(bytes), Buffer::None);
+            self.add(id, bytes.len(), inline(bytes), Buffer::None);
         }
         self
     }
