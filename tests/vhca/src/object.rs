@@ -96,7 +96,9 @@ const SHARED: u16 = 0xffff;
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     live: BTreeMap<Handle, Entry>,
-    /// For each kind with its own numbers: all numbers below this are taken.
+    /// For each kind with its own numbers: where the search for a free one begins. All numbers below are taken, but those of shared
+    /// receive queues, which are given in turn. Linux 6.1 forgets the queue of a number after the device has freed that number
+    /// (`mlx5_cmd_destroy_srq`, mlx5/srq_cmd.c): if another process had got it meanwhile, the kernel would forget its queue.
     lowest: BTreeMap<Kind, u64>,
     /// Maximum number of objects of a kind, if it is lower than the number of numbers.
     limits: BTreeMap<Kind, usize>,
@@ -125,7 +127,7 @@ impl Objects {
         self.live.values().any(|entry| entry.owner == user)
     }
 
-    /// Creates an object that uses others, with the lowest free number.
+    /// Creates an object that uses others, with the lowest free number, or the next one if they are given in turn.
     ///
     /// # Errors
     /// `BadResource` if one of them does not exist, `Limit` if there are no more numbers.
@@ -160,14 +162,17 @@ impl Objects {
             kinds.any(|kind| self.live.contains_key(&Handle(kind, number)))
         };
         let lowest = self.lowest.get(&kind.space()).copied().unwrap_or(kind.first());
-        let mut first = lowest.next_multiple_of(count);
-        while first + count <= kind.end() {
-            match (first..first + count).rev().find(|number| taken(*number)) {
-                None => return Some(first),
-                Some(number) => first = (number + 1).next_multiple_of(count),
+        let search = |from: u64| {
+            let mut first = from.next_multiple_of(count);
+            while first + count <= kind.end() {
+                match (first..first + count).rev().find(|number| taken(*number)) {
+                    None => return Some(first),
+                    Some(number) => first = (number + 1).next_multiple_of(count),
+                }
             }
-        }
-        None
+            None
+        };
+        search(lowest).or_else(|| search(kind.first()))
     }
 
     /// Creates an object whose number the command contains.
@@ -196,7 +201,10 @@ impl Objects {
             return Err(Status::BadResourceState);
         }
         let uses = self.live.remove(&handle).map(|entry| entry.uses).unwrap_or_default();
-        self.lowest.entry(handle.0.space()).and_modify(|lowest| *lowest = handle.1.min(*lowest));
+        let space = handle.0.space();
+        if space != Kind::Srq {
+            self.lowest.entry(space).and_modify(|lowest| *lowest = handle.1.min(*lowest));
+        }
         self.release(&uses);
         Ok(())
     }
@@ -339,7 +347,15 @@ mod tests {
         let kinds = [Kind::Srq, Kind::Rmp, Kind::XrcSrq, Kind::Srq];
         assert_eq!(kinds.map(|kind| objects.create(kind, vec![]).unwrap()), [1, 2, 3, 4]);
         objects.destroy(Handle(Kind::Rmp, 2)).unwrap();
-        assert_eq!(objects.create(Kind::XrcSrq, vec![]), Ok(2));
+        // A number that is free is given again only when all others were.
+        assert_eq!(objects.create(Kind::XrcSrq, vec![]), Ok(5));
+        for number in 6..Kind::Rmp.end() as u32 {
+            assert_eq!(objects.create(Kind::Rmp, vec![]), Ok(number));
+        }
+        assert_eq!(objects.create(Kind::Srq, vec![]), Ok(2));
+        assert_eq!(objects.create(Kind::Srq, vec![]), Err(Status::Limit));
+        objects.destroy(Handle(Kind::Rmp, 7)).unwrap();
+        assert_eq!(objects.create(Kind::Srq, vec![]), Ok(7));
         assert_eq!(objects.create(Kind::Sq, vec![]), Ok(0x40));
         assert_eq!(objects.create(Kind::Rq, vec![]), Ok(0x41));
     }
