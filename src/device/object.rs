@@ -135,7 +135,7 @@ impl Object {
     #[cfg(feature = "raw")]
     #[inline(never)]
     fn let_all_go(&self) {
-        self.held().clear();
+        drop(std::mem::take(&mut *self.held()));
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
@@ -196,8 +196,9 @@ impl Object {
     /// The same, but succeeds only if the kernel confirms that the object is destroyed.
     #[inline(never)]
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
-        self.release_into(&mut [0; 8])?;
-        self.held_alone().clear();
+        if self.release_into(&mut [0; 8])? {
+            drop(std::mem::take(self.held_alone()));
+        }
         Ok(())
     }
 
@@ -213,16 +214,18 @@ impl Object {
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
         match self.release_into(&mut response) {
-            Ok(()) => self.let_all_go(),
+            Ok(true) => self.let_all_go(),
+            Ok(false) => {}
             Err(error) => self.gone(error)?,
         }
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
     }
 
-    /// Sends the command. The caller then releases the memory.
-    fn release_into(&self, response: &mut [u8; 8]) -> Result<()> {
+    /// Sends the command. Returns whether the kernel has now confirmed that the object is destroyed: then the caller releases the memory.
+    /// A removed device confirms nothing. It may still write to the memory, because the kernel destroys its objects a little later.
+    fn release_into(&self, response: &mut [u8; 8]) -> Result<bool> {
         if !self.is_live() {
-            return Ok(());
+            return Ok(false);
         }
         let how = self.kind.destroy();
         self.context.may_destroy(how.op)?;
@@ -233,7 +236,7 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live.store(false, Ordering::Release);
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -255,3 +258,6 @@ impl Drop for Object {
 pub(crate) fn shared(op: &'static str, by: &'static str) -> Error {
     Error::refused(op, Errno::EBUSY, by)
 }
+
+#[cfg(all(test, feature = "soft"))]
+mod tests;
