@@ -132,19 +132,12 @@ impl Object {
         self.held().retain(|held| held.address() != memory.address());
     }
 
-    #[cfg(feature = "raw")]
-    #[inline(never)]
-    fn let_all_go(&self) {
-        drop(std::mem::take(&mut *self.held()));
-    }
-
     fn held(&self) -> MutexGuard<'_, Vec<Mapping>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same without the lock.
-    fn held_alone(&mut self) -> &mut Vec<Mapping> {
-        self.memory.get_mut().unwrap_or_else(PoisonError::into_inner)
+    fn take_held(&self) -> Vec<Mapping> {
+        std::mem::take(&mut *self.held())
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -194,12 +187,8 @@ impl Object {
     }
 
     /// The same, but succeeds only if the kernel confirms that the object is destroyed.
-    #[inline(never)]
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
-        if self.release_into(&mut [0; 8])? {
-            drop(std::mem::take(self.held_alone()));
-        }
-        Ok(())
+        self.release_into(&mut [0; 8])
     }
 
     /// As [`Object::release`], and returns the kernel's response: how many events of the object were read. The response is zeros if
@@ -213,19 +202,15 @@ impl Object {
     #[cfg(feature = "raw")]
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];
-        match self.release_into(&mut response) {
-            Ok(true) => self.let_all_go(),
-            Ok(false) => {}
-            Err(error) => self.gone(error)?,
-        }
+        self.release_into(&mut response).or_else(|error| self.gone(error))?;
         Ok(T::read_from_prefix(&response).map_or_else(|_| T::new_zeroed(), |(answer, _)| answer))
     }
 
-    /// Sends the command. Returns whether the kernel has now confirmed that the object is destroyed: then the caller releases the memory.
-    /// A removed device confirms nothing. It may still write to the memory, because the kernel destroys its objects a little later.
-    fn release_into(&self, response: &mut [u8; 8]) -> Result<bool> {
+    /// Sends the command, and releases the memory once the kernel has confirmed it. A removed device confirms nothing: it may still write
+    /// to the memory, because the kernel destroys its objects a little later.
+    fn release_into(&self, response: &mut [u8; 8]) -> Result<()> {
         if !self.is_live() {
-            return Ok(false);
+            return Ok(());
         }
         let how = self.kind.destroy();
         self.context.may_destroy(how.op)?;
@@ -236,7 +221,8 @@ impl Object {
         }
         self.context.invoke(&mut command)?;
         self.live.store(false, Ordering::Release);
-        Ok(true)
+        self.take_held();
+        Ok(())
     }
 }
 
@@ -250,7 +236,8 @@ impl Drop for Object {
             drop(error);
         }
         // The kernel has not confirmed that the object is destroyed.
-        std::mem::forget(std::mem::take(self.held_alone()));
+        // Without the lock, which a thread of the parent may have held when this process was forked.
+        std::mem::forget(std::mem::take(self.memory.get_mut().unwrap_or_else(PoisonError::into_inner)));
     }
 }
 

@@ -47,7 +47,7 @@ fn memory_is_free_when_the_kernel_has_destroyed_the_object() {
     assert!(is_free(memory));
     let (mut object, memory, _) = holding();
     object.release_for_sure().unwrap();
-    assert_eq!(object.held_alone().capacity(), 0, "not even the list is left");
+    assert_eq!(object.held().capacity(), 0, "not even the list is left");
     assert!(is_free(memory));
 }
 
