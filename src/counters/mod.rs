@@ -224,11 +224,10 @@ impl Counters {
             return Err(Error::refused(op, Errno::EBUSY, hint));
         }
         if index as usize >= MAX_VALUES {
-            let hint = format!("index {index} is above {}, the last that a read can return", MAX_VALUES - 1);
-            return Err(Error::refused(op, Errno::EINVAL, hint));
+            return Err(Error::beyond(op, "index of a value", index, MAX_VALUES - 1));
         }
         if binding.points.len() == MAX_VALUES {
-            return Err(Error::refused(op, Errno::EINVAL, "counters have at most 8191 points"));
+            return Err(Error::beyond(op, "points of the counters", MAX_VALUES + 1, MAX_VALUES));
         }
         binding.points.push(PointData { description: point.into(), index });
         Ok(())
@@ -297,8 +296,7 @@ impl Counters {
 /// Whether `len` values are enough for the highest index.
 fn check_slots(op: &'static str, len: usize, needed: usize) -> Result<()> {
     if len < needed {
-        let hint = format!("room for {len} values, but the highest index needs {needed}");
-        return Err(Error::refused(op, Errno::EINVAL, hint));
+        return Err(Error::outside(op, "room for values", len, format_args!("at least {needed}")));
     }
     Ok(())
 }

@@ -132,6 +132,26 @@ impl Error {
         Self::kernel(op, errno).hinted(hint)
     }
 
+    /// The crate refused `op` with EINVAL, because `given` is not within what is `allowed`, for example "1 to 4"; see [`limit`].
+    pub(crate) fn outside(
+        op: &'static str,
+        what: &str,
+        given: impl fmt::Display,
+        allowed: impl fmt::Display,
+    ) -> Self {
+        Self::refused(op, Errno::EINVAL, limit(what, given, allowed))
+    }
+
+    /// The crate refused `op` with EINVAL, because `given` is more than `most`; see [`limit`].
+    pub(crate) fn beyond(
+        op: &'static str,
+        what: &str,
+        given: impl fmt::Display,
+        most: impl fmt::Display,
+    ) -> Self {
+        Self::outside(op, what, given, format_args!("at most {most}"))
+    }
+
     /// The kernel's answer to `op` cannot be used.
     pub(crate) fn malformed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
@@ -191,6 +211,11 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
+}
+
+/// The hint of a refused number, with the number and its limit: `segments of a send request: 40 given, at most 30 allowed`.
+pub(crate) fn limit(what: &str, given: impl fmt::Display, allowed: impl fmt::Display) -> String {
+    format!("{what}: {given} given, {allowed} allowed")
 }
 
 impl fmt::Display for Error {

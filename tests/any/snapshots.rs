@@ -229,9 +229,9 @@ fn a_snapshot_needs_a_flow_and_reads_need_room() {
         refuses(plain.snapshot(), ErrorKind::InvalidInput, EINVAL, "no count action");
         let snapshot = world.flow.snapshot().unwrap();
         for _ in 0..2 {
-            refuses(snapshot.read_cached::<1>(HOUR), ErrorKind::InvalidInput, EINVAL, "needs 2");
-            refuses(snapshot.read_at::<0>(0, HOUR), ErrorKind::InvalidInput, EINVAL, "needs 2");
-            refuses(snapshot.latest_into(&mut [0]), ErrorKind::InvalidInput, EINVAL, "needs 2");
+            refuses(snapshot.read_cached::<1>(HOUR), ErrorKind::InvalidInput, EINVAL, "at least 2 allowed");
+            refuses(snapshot.read_at::<0>(0, HOUR), ErrorKind::InvalidInput, EINVAL, "at least 2 allowed");
+            refuses(snapshot.latest_into(&mut [0]), ErrorKind::InvalidInput, EINVAL, "at least 2 allowed");
             assert_eq!(snapshot.read_cached::<4>(HOUR).unwrap()[2..], [0, 0]);
             assert_eq!(snapshot.latest::<3>().unwrap().0[2], 0);
         }

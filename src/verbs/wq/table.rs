@@ -61,13 +61,14 @@ impl Context {
     #[doc(alias = "ibv_create_rwq_ind_table")]
     pub fn create_indirection_table(&self, queues: &[&WorkQueue]) -> Result<IndirectionTable> {
         let op = "indirection_table.create";
-        let refused = |hint: &'static str| Err(Error::refused(op, Errno::EINVAL, hint));
         self.driver().plan_table(op)?;
         if !queues.len().is_power_of_two() || queues.len() > 1 << MAX_LOG_SIZE {
-            return refused("the number of work queues must be a power of two, at most 8192");
+            let allowed = format_args!("a power of two up to {}", 1 << MAX_LOG_SIZE);
+            return Err(Error::outside(op, "work queues of a table", queues.len(), allowed));
         }
         if queues.iter().any(|queue| !queue.shared().object.context().is_same(self)) {
-            return refused("a work queue belongs to another open device");
+            let hint = "a work queue belongs to another open device";
+            return Err(Error::refused(op, Errno::EINVAL, hint));
         }
         let head = ExCreateRwqIndTable { comp_mask: 0, log_ind_tbl_size: queues.len().ilog2() };
         // The kernel accepts extended requests in units of eight bytes.
