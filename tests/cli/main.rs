@@ -3,6 +3,7 @@
 mod bench;
 mod children;
 mod counts;
+mod devices;
 mod ends;
 mod export;
 mod pages;

@@ -223,7 +223,7 @@ fn errors_are_one_line_and_a_code() {
         (watch(&["--generate", "size=59"]), 2, "outside 60..=9216"),
         (watch(&["--generate", "speed=9"]), 2, "`speed` is not one of"),
         (watch(&["--generate", "rate=1", "--pcap", "x"]), 2, "cannot be used with"),
-        (vec!["watch"], 2, "--device <DEV>"),
+        (vec!["watch"], 2, "--device DEV"),
         (vec!["frobnicate"], 2, "unrecognized subcommand 'frobnicate'"),
     ] {
         let line = complaint(&arguments, code);

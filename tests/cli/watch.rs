@@ -208,7 +208,7 @@ fn mistakes_are_one_line_and_a_code() {
         (two("b=ip ttl 5"), 5, "rule b: flow.create: unsupported"),
         (vec!["--device", "nope", "--rule", "a=udp"], 3, "no device nope"),
         (vec!["--device", "soft0", "--port", "2", "--rule", "a=udp"], 3, "no port 2 on soft0"),
-        (vec!["--rule", "a=udp"], 2, "--device <DEV>"),
+        (vec!["--rule", "a=udp"], 2, "--device DEV"),
         (vec!["--rules", path], 2, "line 10, column 9: unknown word `tpc`"),
         (vec!["--rules", empty.path()], 2, "it has no rules"),
         (vec!["--rules", "/nope.toml"], 3, "/nope.toml: No such file"),

@@ -9,6 +9,52 @@ use uverbs::{Context, Device, Devices, ErrorKind, OpenOptions, SoftDevice};
 use crate::Outcome;
 use crate::failure::Failure;
 
+/// The device as a word or as an option: `rxe0`, `--device rxe0`, `-d rxe0`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Named {
+    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, or soft0.
+    #[arg(value_name = "DEV", conflicts_with = "device")]
+    word: Option<String>,
+    /// The device, as DEV.
+    #[arg(short, long, value_name = "DEV")]
+    device: Option<String>,
+}
+
+impl Named {
+    /// The name, if there is one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.word.as_deref().or(self.device.as_deref())
+    }
+
+    /// The name, which the command line must have.
+    pub(crate) fn required(&self) -> Outcome<&str> {
+        self.name().ok_or_else(missing)
+    }
+
+    /// The device.
+    pub(crate) fn find(&self, trace: bool) -> Outcome<Target> {
+        Target::find(self.required()?, trace)
+    }
+}
+
+/// The error for a command line that names no device.
+pub(crate) fn missing() -> Failure {
+    // Without a list of the machine's devices, the embedded one is there.
+    let devices = uverbs::devices().unwrap_or_default();
+    Failure::Usage(format!(
+        "which device? Add its name (DEV or --device DEV); there is {}",
+        existing(&devices)
+    ))
+}
+
+/// The names of a machine's devices, and that of the embedded one.
+fn existing(devices: &Devices) -> String {
+    let soft = SoftDevice::default();
+    let names = devices.iter().map(|device| device.name().escape_debug().to_string());
+    let names: Vec<_> = names.chain([format!("{} (embedded)", soft.name())]).collect();
+    names.join(", ")
+}
+
 /// A device by name, and whether its commands are traced.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -41,11 +87,8 @@ impl Target {
     /// The device called `name`, or at the node `name`, of a machine's devices.
     pub(crate) fn among(devices: &Devices, name: &str, trace: bool) -> Outcome<Self> {
         let device = called(devices, name).cloned().map_err(|_| {
-            let soft = SoftDevice::default();
-            let mut there: Vec<_> = devices.iter().map(Device::name).collect();
-            let embedded = format!("{} (embedded)", soft.name());
-            there.push(&embedded);
-            Failure::NotFound(format!("no device {}; there is {}", name.escape_debug(), there.join(", ")))
+            let there = existing(devices);
+            Failure::NotFound(format!("no device {}; there is {there}", name.escape_debug()))
         })?;
         Ok(Self { device, soft: None, trace })
     }

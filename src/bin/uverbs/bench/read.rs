@@ -17,7 +17,7 @@ use super::run::{self, Setting};
 use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::stop::Stop;
-use crate::target::Target;
+use crate::target::{Named, Target};
 use crate::units;
 
 /// Maximum number of counters objects: one per address.
@@ -26,9 +26,8 @@ const MOST_COUNTERS: i64 = 1 << 20;
 /// Options of `uverbs bench read`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0.
-    #[arg(long, value_name = "DEV")]
-    device: String,
+    #[command(flatten)]
+    device: Named,
     /// How to read; several modes separated by commas.
     #[arg(long, value_name = "MODE", default_value = "volatile", value_delimiter = ',')]
     mode: Vec<Mode>,
@@ -80,7 +79,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, trace: bool) -> Outcome {
-    let target = Target::find(&args.device, trace)?;
+    let target = args.device.find(trace)?;
     args.results.check()?;
     let stop = Stop::on_signals()?;
     let mut rig = Rig::new(&target, args.port)?;

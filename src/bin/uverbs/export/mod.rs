@@ -65,8 +65,11 @@ pub(crate) struct Args {
     /// standard output.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "max_connections", "max_age"])]
     once: Option<PathBuf>,
-    /// Export this device; may be repeated. Default: all devices of the machine.
-    #[arg(long, value_name = "DEV")]
+    /// Export these devices. Default: all devices of the machine.
+    #[arg(value_name = "DEV")]
+    words: Vec<String>,
+    /// Export this device; may be repeated.
+    #[arg(short, long, value_name = "DEV")]
     device: Vec<String>,
     /// Create these flow rules and export their counters (TOML, see docs/guide/prometheus.md); read again on SIGHUP.
     #[arg(long, value_name = "FILE")]
@@ -85,6 +88,13 @@ pub(crate) struct Args {
     generate: Option<Spec>,
 }
 
+impl Args {
+    /// The devices that are named.
+    fn devices(&self) -> Vec<String> {
+        self.words.iter().chain(&self.device).cloned().collect()
+    }
+}
+
 /// `127.0.0.1:9979`, `[::1]:9979`, or `9979`.
 fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
@@ -98,11 +108,12 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
     // Before any rule is put in force.
     let signals = Signals::new()?;
-    let soft = args.device.iter().any(|name| *name == SoftDevice::default().name()).then(SoftDevice::default);
+    let only = args.devices();
+    let soft = only.iter().any(|name| *name == SoftDevice::default().name()).then(SoftDevice::default);
     let running = generator(args, soft.as_ref())?;
     let around = Arc::new(Around::new(soft.clone().unwrap_or_default(), trace));
     let flows = args.rules.as_deref().map(|path| started(path, around.clone())).transpose()?;
-    let (only, kernel_names) = (args.device.clone(), args.kernel_names);
+    let kernel_names = args.kernel_names;
     let machine = Locals { soft, only, flows: flows.clone(), around, kernel_names };
     machine.check()?;
     let mut collector = Collector::new(Box::new(Wide(machine)), PATIENCE);

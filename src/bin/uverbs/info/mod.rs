@@ -16,21 +16,20 @@ use self::section::Section;
 use crate::Outcome;
 use crate::devices::NetDevice;
 use crate::output::Output;
-use crate::target::Target;
+use crate::target::Named;
 
 /// Options of `uverbs info`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, or soft0.
-    #[arg(value_name = "DEV")]
-    device: String,
+    #[command(flatten)]
+    device: Named,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
-    let target = Target::find(&args.device, trace)?;
+    let target = args.device.find(trace)?;
     let context = target.open()?;
     let answer = context.query_device()?;
     let (_, transport) = words::transport(target.device.node_type());

@@ -50,7 +50,7 @@ impl Meeting {
         };
         let (own, words) = (side.addresses(), side.plan.words);
         let says_done = words != Words::Extended;
-        if let Some(host) = &args.host {
+        if let Some(host) = args.host()? {
             let mut server = Peer::connect(host, args.port_number, args.timeout, stop)?;
             server.tell(words, &own)?;
             let Some(remotes) = server.hear(words)? else { return Ok(None) };

@@ -25,7 +25,7 @@ use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::output::Output;
 use crate::stop::Stop;
-use crate::target::Target;
+use crate::target::{self, Target};
 use crate::units;
 
 /// The beginning of a GID that is an IPv4 address.
@@ -35,13 +35,16 @@ const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0, with which both sides are in
-    /// this process.
-    #[arg(long, value_name = "DEV")]
-    device: String,
+    /// this process. With --device, HOST is the first word.
+    #[arg(value_name = "DEV")]
+    word: Option<String>,
     /// The host of the server. Without it this program is the server and waits for one client.
     host: Option<String>,
+    /// The device, as DEV.
+    #[arg(short, long, value_name = "DEV")]
+    device: Option<String>,
     /// Both sides in this process.
-    #[arg(long, conflicts_with = "host")]
+    #[arg(long)]
     loopback: bool,
     /// The kind of queue pair.
     #[arg(long, default_value = "rc")]
@@ -120,7 +123,13 @@ impl Kind {
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
-    let target = Target::find(&args.device, trace)?;
+    let (device, host) = args.device_and_host()?;
+    if args.loopback && host.is_some() {
+        return Err(Failure::Usage(
+            "--loopback: both sides are in this process, so there is no HOST".to_owned(),
+        ));
+    }
+    let target = Target::find(device, trace)?;
     let stop = Stop::on_signals()?;
     match args.transport {
         Kind::Rc => ping::<Rc>(args, &target, &stop),
@@ -149,7 +158,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let side = || Side::<T>::new(&context, &options, plan, watch.as_ref());
     let mut sides = vec![side()?];
     // The soft device is inside this process, so no other process can use it.
-    if args.loopback || (target.soft.is_some() && args.host.is_none()) {
+    if args.loopback || (target.soft.is_some() && args.host()?.is_none()) {
         sides.push(side()?);
     }
     let met = Meeting::new(args, &mut sides, &options, &mut output, stop);
@@ -176,6 +185,24 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
 }
 
 impl Args {
+    /// The device, and the host of the server. The first word is the device, unless an option names it.
+    fn device_and_host(&self) -> Outcome<(&str, Option<&str>)> {
+        match (&self.device, &self.word, &self.host) {
+            (Some(device), host, None) => Ok((device, host.as_deref())),
+            (None, Some(device), host) => Ok((device, host.as_deref())),
+            (None, None, _) => Err(target::missing()),
+            (Some(_), _, Some(_)) => {
+                let text = "--device names the device already, so the only other word is HOST";
+                Err(Failure::Usage(text.to_owned()))
+            }
+        }
+    }
+
+    /// The host of the server; `None` for a server.
+    fn host(&self) -> Outcome<Option<&str>> {
+        self.device_and_host().map(|(_, host)| host)
+    }
+
     /// Refuses options that cannot be combined.
     fn check(&self) -> Outcome {
         if self.qps.is_some() && matches!(self.transport, Kind::Xrc) {

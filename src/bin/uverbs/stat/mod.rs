@@ -29,8 +29,11 @@ const NAP: Duration = Duration::from_millis(10);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A device, or one port of it: mlx5_0, mlx5_0/1, /dev/infiniband/uverbs0, soft0. Default: all devices of the machine.
-    #[arg(value_name = "DEVICE[/PORT]")]
-    target: Option<String>,
+    #[arg(value_name = "DEV[/PORT]", conflicts_with = "device")]
+    word: Option<String>,
+    /// The device, or one port of it, as DEV.
+    #[arg(short, long, value_name = "DEV[/PORT]")]
+    device: Option<String>,
     /// Only the driver's own counters, and which optional counters are off.
     #[arg(long)]
     hw: bool,
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
 
 /// The requested devices, and the port.
 fn wanted(args: &Args, trace: bool) -> Outcome<(Vec<Device>, Option<u32>)> {
-    let Some(text) = &args.target else {
+    let Some(text) = args.word.as_ref().or(args.device.as_ref()) else {
         let devices: Vec<_> = uverbs::devices()?.into_iter().collect();
         if devices.is_empty() {
             let text = "there is no RDMA device on this machine; soft0 is in the program";

@@ -25,7 +25,7 @@ use crate::job::Job;
 use crate::output::Output;
 use crate::rules::{NOT_NORMAL, Wanted, counting_rule};
 use crate::stop::Stop;
-use crate::target::Target;
+use crate::target::{Named, Target};
 use crate::units;
 
 /// Maximum time between two checks of the receive queue and of signals.
@@ -37,10 +37,9 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Options of `uverbs watch`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0. With --rules, only the rules of the
-    /// file for this device.
-    #[arg(long, value_name = "DEV", required_unless_present = "rules")]
-    device: Option<String>,
+    /// Without --rules it is required; with it, only the rules of the file for this device are counted.
+    #[command(flatten)]
+    device: Named,
     /// The port, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     port: u8,
@@ -85,7 +84,7 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
 
 /// Watches one rule, whose packets are received.
 fn one(args: &Args, trace: bool) -> Outcome {
-    let mut target = Target::find(args.device(), trace)?;
+    let mut target = args.device.find(trace)?;
     if args.wide_rules {
         target = target.with_profile(wide())?;
     }
@@ -146,20 +145,15 @@ fn wide() -> Profile {
 }
 
 impl Args {
-    /// The device; it is required unless a file names one.
-    fn device(&self) -> &str {
-        self.device.as_deref().unwrap_or_default()
-    }
-
     /// The rules, if there are several, or one with a name.
     fn many(&self) -> Outcome<Option<Vec<Wanted>>> {
         if let Some(path) = &self.rules {
-            return many::of_file(path, self.device.as_deref()).map(Some);
+            return many::of_file(path, self.device.name()).map(Some);
         }
         match self.rule.as_slice() {
             [] => Ok(None),
             [rule] if !many::has_name(rule) => Ok(None),
-            rules => many::of_options(rules, self.device(), self.port).map(Some),
+            rules => many::of_options(rules, self.device.required()?, self.port).map(Some),
         }
     }
 
