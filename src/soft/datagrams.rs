@@ -95,9 +95,10 @@ impl State {
         }
         let flags = if has_imm { WcFlags::GRH | WcFlags::WITH_IMM } else { WcFlags::GRH };
         let ex = if has_imm { wqe.wr.ex } else { 0 };
+        let is_own = ud.remote_qkey >> 31 == 1 && self.profile.has_own_qkey();
         Ok(Datagram {
             to: ud.remote_qpn,
-            qkey: ud.remote_qkey,
+            qkey: if is_own { qp.attrs.qkey } else { ud.remote_qkey },
             route,
             wc: Wc { ex, src_qp: number, wc_flags: flags.bits(), ..Wc::new_zeroed() },
             bytes,

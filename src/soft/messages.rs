@@ -178,11 +178,18 @@ impl State {
         let peer = self.peer(number, qp);
         let is_answered = peer.is_none_or(|(_, peer)| peer.attrs.dest_qp_num == number);
         let is_old = |peer: &Qp| attributes::is_before(qp.attrs.sq_psn, packets, peer.attrs.rq_psn);
-        let is_ended = self.profile.ends_by_old_number() && !operation.is_answered();
-        if is_reliable && is_ended && is_answered && peer.is_some_and(|(_, peer)| is_old(peer)) {
+        let is_ended = |peer: &Qp| {
+            // An acknowledgement of what came before has the number before the one that is expected.
+            let is_latest = attributes::later(qp.attrs.sq_psn, packets) == peer.attrs.rq_psn;
+            is_old(peer) && (is_latest || self.profile.ends_by_old_number())
+        };
+        let ends = is_reliable && is_answered && !operation.is_answered();
+        if ends && peer.is_some_and(|(_, peer)| is_ended(peer)) {
             return Some(End { status: wc_status::SUCCESS, packets, effect: Effect::default(), is_reliable });
         }
-        let peer = peer.filter(|(_, peer)| !is_reliable || peer.attrs.rq_psn == qp.attrs.sq_psn);
+        let is_read = operation.action == Action::Read && self.profile.reads_again();
+        let is_taken = |peer: &Qp| peer.attrs.rq_psn == qp.attrs.sq_psn || is_read && is_old(peer);
+        let peer = peer.filter(|(_, peer)| !is_reliable || is_taken(peer));
         let is_shared = peer.is_some_and(|(_, peer)| peer.srq.is_some());
         let answer = peer.map(|(to, peer)| self.answer(to, peer, &message));
         let (status, effect) = match answer {

@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::messages::{Action, Operation};
 use super::pieces::{self, Few, Place, Receive};
 use super::profile::Profile;
-use super::queue_pairs::Qp;
+use super::queue_pairs::{Qp, is_reliable};
 use super::shared_receives::Srq;
 use super::state::State;
 
@@ -126,7 +126,7 @@ impl Refusal {
     }
 
     fn is_own_fault(&self) -> bool {
-        matches!(self.here, wc_status::LOC_PROT_ERR | wc_status::LOC_QP_OP_ERR)
+        matches!(self.here, wc_status::LOC_PROT_ERR | wc_status::LOC_QP_OP_ERR | wc_status::LOC_LEN_ERR)
     }
 }
 
@@ -155,7 +155,9 @@ impl State {
             }
             self.execute(asked, message, receive.as_ref()).map(Some)
         });
-        let next_psn = Some(attributes::later(message.psn, message.packets));
+        // A repeated request changes nothing.
+        let is_repeated = is_reliable(qp.kind) && message.psn != qp.attrs.rq_psn;
+        let next_psn = (!is_repeated).then(|| attributes::later(message.psn, message.packets));
         match done {
             Ok(None) => Answer::NotReady,
             Ok(Some(told)) => {

@@ -147,10 +147,23 @@ impl Profile {
         self.is_rxe() && count >= 7
     }
 
-    /// Whether a message with an earlier sequence number is acknowledged, and the acknowledgement ends the request (`duplicate_request`,
-    /// rxe_resp.c, and `check_psn`, rxe_comp.c). The requester of a card accepts no acknowledgement for what it has not sent.
+    /// Whether any message with an earlier sequence number is acknowledged, and the acknowledgement ends the request
+    /// (`duplicate_request`, rxe_resp.c, and `check_psn`, rxe_comp.c). The requester of a card accepts no acknowledgement for what it has
+    /// not sent: only the latest number that its peer has received ends the request.
     pub(super) fn ends_by_old_number(&self) -> bool {
         self.is_rxe()
+    }
+
+    /// Whether a read with an earlier sequence number is executed, as InfiniBand requires of a duplicate. rxe executes it only if it has
+    /// executed one with that number before (`find_resource`, rxe_resp.c).
+    pub(super) fn reads_again(&self) -> bool {
+        !self.is_rxe()
+    }
+
+    /// Whether a queue key with the highest bit in a request stands for that of its queue pair, as InfiniBand specifies. rxe sends the
+    /// number as it is (`init_req_packet`, rxe_req.c).
+    pub(super) fn has_own_qkey(&self) -> bool {
+        !self.is_rxe()
     }
 
     /// A queue pair accepts messages from other queue pairs than the one to which it is connected, and responds to that one
