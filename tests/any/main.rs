@@ -22,6 +22,9 @@ mod errno_objects;
 mod failures;
 mod files;
 mod flow_errno;
+// Requests with any keys, which only bindings can post.
+#[cfg(feature = "raw")]
+mod grid;
 mod lives;
 mod managed;
 mod memory;

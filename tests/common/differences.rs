@@ -3,8 +3,11 @@
 //! The answer in a row is asserted as strictly as any other. Each row that occurs is printed as `differs: WHAT | SOFT DEVICE | THIS
 //! DEVICE`; `tests/vm/run` makes a table of these lines.
 
+mod failures;
+
 use std::fmt::Debug;
 
+pub use self::failures::{Outcome, Outcomes};
 use super::Target;
 
 /// A version of the kernel.

@@ -35,7 +35,7 @@ use uverbs::{
 
 pub use bulk::*;
 pub use control::Control;
-pub use differences::Answers;
+pub use differences::{Answers, Outcome, Outcomes};
 pub use ends::*;
 pub use extended::*;
 pub use firmware::*;

@@ -11,6 +11,7 @@
 # tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
 # tests: any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::lives any::queues
 # tests: any::memory any::windows any::window_states any::errno_objects any::multicast asynchronous fork allocations any::threads any::sweep
+# tests: any::grid
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")

@@ -5,7 +5,7 @@
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # tests: any::device any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
 # tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork
-# tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages
+# tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages any::grid
 # tests: card::rss card::offloads any::failures any::lives any::xrc any::xrc_commands any::statistics allocations
 # tests: cycles faults
 # On debug kernels of 6.1 this one ends with a report, and with it what looks at locks.
