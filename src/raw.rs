@@ -64,6 +64,7 @@ use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Passage;
 pub use crate::kernel::process::{Here, Holder, Local, Origin};
+pub use crate::verbs::ah::{NoRoute, RoutingHeader};
 use crate::verbs::cq::CompletionQueue;
 pub use crate::verbs::cq::object::CompletionObject;
 pub use crate::verbs::mw::window::Window;

@@ -49,20 +49,14 @@ impl Route {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a header that is neither one of IPv6 (InfiniBand's is the same) nor, in its
-    /// second half, one of IPv4; [`NotFound`](ErrorKind::NotFound) if its destination is not a GID of `port`.
+    /// second half, one of IPv4, and for one of IPv6 that neither UDP nor InfiniBand's transport follows;
+    /// [`NotFound`](ErrorKind::NotFound) if its destination is not a GID of `port`, such as a multicast group.
     #[doc(alias = "ibv_init_ah_from_wc")]
     #[doc(alias = "ibv_create_ah_from_wc")]
     pub fn back(port: u8, gids: &[Gid], header: &[u8; 40]) -> Result<Self> {
-        let op = "route.back";
-        let Some(Seen { from, to, kind, traffic_class }) = Seen::parse(header) else {
-            let hint = "the first 40 bytes are not a routing header";
-            return Err(Error::refused(op, Errno::EINVAL, hint));
-        };
-        let is_own = |gid: &&Gid| gid.port == u32::from(port) && gid.raw == to && kind.contains(&gid.kind);
-        let own = gids.iter().find(is_own).and_then(|gid| u8::try_from(gid.index).ok());
-        let own = own
-            .ok_or_else(|| Error::refused(op, Errno::ENOENT, "the datagram was not for a GID of the port"))?;
-        Ok(Self { traffic_class, ..Self::new(port, own, from) })
+        let way = RoutingHeader::parse(header).and_then(|header| header.back(port, gids));
+        let way = way.map_err(|why| why.error("route.back"))?;
+        Ok(Self { traffic_class: way.traffic_class, ..Self::new(port, way.sgid_index, way.dgid) })
     }
 
     pub(crate) fn attr(&self) -> AhAttr {
@@ -80,47 +74,123 @@ impl Route {
     }
 }
 
-/// The contents of a routing header.
-struct Seen {
+/// Why a routing header names no route back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub enum NoRoute {
+    /// It is no routing header of RDMA.
+    NoHeader,
+    /// The datagram was for a multicast group, so it does not say which GID of this side to use.
+    Multicast,
+    /// It was not for a GID of the port.
+    NotOurs,
+}
+
+impl NoRoute {
+    fn error(self, op: &'static str) -> Error {
+        match self {
+            Self::NoHeader => {
+                Error::refused(op, Errno::EINVAL, "the first 40 bytes are not a routing header")
+            }
+            Self::Multicast => Error::refused(
+                op,
+                Errno::ENOENT,
+                "the datagram was for a multicast group: choose a GID of the port and use `Route::new`",
+            ),
+            Self::NotOurs => Error::refused(op, Errno::ENOENT, "the datagram was not for a GID of the port"),
+        }
+    }
+}
+
+/// The contents of a routing header: the one place that decides which header the first 40 bytes of a datagram's receive contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub struct RoutingHeader {
     from: [u8; 16],
     to: [u8; 16],
     /// The types of the GID for which it can have been sent.
-    kind: &'static [GidKind],
+    kinds: &'static [GidKind],
     traffic_class: u8,
+    hop_limit: u8,
 }
 
-impl Seen {
-    /// An IPv6 header, or an IPv4 header in the second half. The first half distinguishes them, but before an IPv4 header it may contain
-    /// anything; then the checksum of the IPv4 header decides.
-    fn parse(header: &[u8; 40]) -> Option<Self> {
+impl RoutingHeader {
+    /// An IPv6 header (InfiniBand's is the same), or an IPv4 header in the second half. The first four bits distinguish them, but before
+    /// an IPv4 header there may be anything, such as an older IPv6 header; then the checksum of the IPv4 header decides
+    /// (`ib_get_rdma_header_version`, verbs.c, Linux 6.1; `get_grh_header_version`, verbs.c, rdma-core 65).
+    ///
+    /// # Errors
+    /// [`NoRoute::NoHeader`], [`NoRoute::Multicast`]
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn parse(header: &[u8; 40]) -> Result<Self, NoRoute> {
         let (first, ipv4) = header.split_at(20);
-        let looks_like_ipv4 = ipv4[0] == 0x45;
-        let is_ipv6 = first[0] >> 4 == 6 && !(looks_like_ipv4 && checksum_is_good(ipv4));
-        let address = |range: std::ops::Range<usize>| -> [u8; 16] {
+        let is_ipv4 = match first[0] >> 4 {
+            // An IPv4 header of RoCE has no options.
+            6 => ipv4[0] == 0x45 && checksum_is_good(ipv4),
+            _ if ipv4[0] >> 4 == 4 => true,
+            _ => return Err(NoRoute::NoHeader),
+        };
+        let found = if is_ipv4 { Self::ipv4(ipv4) } else { Self::ipv6(header)? };
+        if is_multicast(&found.to) { Err(NoRoute::Multicast) } else { Ok(found) }
+    }
+
+    fn ipv4(header: &[u8]) -> Self {
+        let address = |at: usize| {
             let mut address = [0; 16];
-            let bytes = &header[range];
-            if bytes.len() == 4 {
-                address[10..12].fill(0xff);
-            }
-            address[16 - bytes.len()..].copy_from_slice(bytes);
+            address[10..12].fill(0xff);
+            address[12..].copy_from_slice(&header[at..at + 4]);
             address
         };
-        if is_ipv6 {
-            // An InfiniBand header or UDP follows.
-            let kind: &[_] = match header[6] {
-                NEXT_IS_UDP => &[GidKind::RoceV2],
-                _ => &[GidKind::InfiniBand, GidKind::RoceV1],
-            };
-            let traffic_class = header[0] << 4 | header[1] >> 4;
-            return Some(Self { from: address(8..24), to: address(24..40), kind, traffic_class });
+        Self {
+            from: address(12),
+            to: address(16),
+            kinds: &[GidKind::RoceV2],
+            traffic_class: header[1],
+            hop_limit: header[8],
         }
-        let (from, to) = (address(32..36), address(36..40));
-        looks_like_ipv4.then_some(Self { from, to, kind: &[GidKind::RoceV2], traffic_class: ipv4[1] })
     }
+
+    fn ipv6(header: &[u8; 40]) -> Result<Self, NoRoute> {
+        let address = |at: usize| std::array::from_fn(|byte| header[at + byte]);
+        let to = address(24);
+        let kinds: &[_] = match header[6] {
+            NEXT_IS_UDP => &[GidKind::RoceV2],
+            NEXT_IS_TRANSPORT => &[GidKind::InfiniBand, GidKind::RoceV1],
+            _ if is_multicast(&to) => return Err(NoRoute::Multicast),
+            _ => return Err(NoRoute::NoHeader),
+        };
+        let traffic_class = header[0] << 4 | header[1] >> 4;
+        Ok(Self { from: address(8), to, kinds, traffic_class, hop_limit: header[7] })
+    }
+
+    /// The route to the sender, from the GID of `port` for which the datagram was. Its flow label is zero.
+    ///
+    /// # Errors
+    /// [`NoRoute::NotOurs`]
+    #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+    pub fn back(&self, port: u8, gids: &[Gid]) -> Result<GlobalRoute, NoRoute> {
+        let is_own =
+            |gid: &&Gid| gid.port == u32::from(port) && gid.raw == self.to && self.kinds.contains(&gid.kind);
+        let own = gids.iter().find(is_own).and_then(|gid| u8::try_from(gid.index).ok());
+        Ok(GlobalRoute {
+            dgid: self.from,
+            sgid_index: own.ok_or(NoRoute::NotOurs)?,
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            ..GlobalRoute::new_zeroed()
+        })
+    }
+}
+
+/// Whether the destination of a packet is a multicast group: no table of GIDs contains one.
+fn is_multicast(to: &[u8; 16]) -> bool {
+    to[0] == 0xff || (to[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && to[12] >> 4 == 0xe)
 }
 
 /// The next header of IPv6 for UDP.
 const NEXT_IS_UDP: u8 = 17;
+/// The same for the headers of InfiniBand's transport, also in RoCE version 1 (`IB_GRH_NEXT_HDR`, ib_pack.h, Linux 6.1).
+const NEXT_IS_TRANSPORT: u8 = 0x1b;
 
 /// Whether the checksum of an IPv4 header is correct.
 fn checksum_is_good(header: &[u8]) -> bool {
@@ -282,6 +352,43 @@ mod tests {
         assert_eq!((route.gid_index, route.gid, route.traffic_class), (1, [7; 16], 0xab));
         header[6] = 0x1b;
         assert_eq!(Route::back(1, &gids, &header).unwrap().gid_index, 0);
+    }
+
+    #[test]
+    fn every_field_is_of_the_header_that_is_valid() {
+        let gids = [gid(1, V6, GidKind::RoceV2), gid(3, V4, GidKind::RoceV2)];
+        let back = |header: &[u8; 40]| RoutingHeader::parse(header).and_then(|header| header.back(1, &gids));
+        // What an IPv6 packet of another hop limit, class and sender has left in the buffer.
+        let mut older = [7; 20];
+        older[..8].copy_from_slice(&[0x6a, 0xb1, 0x23, 0x45, 0, 60, 17, 9]);
+        let mut header = ipv4(older);
+        let way = back(&header).unwrap();
+        assert_eq!((way.hop_limit, way.traffic_class, way.sgid_index, way.flow_label), (64, 0x68, 3, 0));
+        assert_eq!(way.dgid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7]);
+        // An IPv6 packet whose addresses look like an IPv4 header, but for the checksum.
+        header[24..].copy_from_slice(&V6);
+        let way = back(&header).unwrap();
+        assert_eq!((way.hop_limit, way.traffic_class, way.sgid_index), (9, 0xab, 1));
+        assert_eq!((way.dgid[..12].to_vec(), way.dgid[12]), (vec![7; 12], 0x45));
+        // Without an IPv6 header, an IPv4 header is not doubted.
+        let mut header = ipv4([0; 20]);
+        (header[20], header[30]) = (0x46, 0);
+        assert_eq!(back(&header).unwrap().hop_limit, 64);
+    }
+
+    #[test]
+    fn groups_and_other_protocols_have_no_route_back() {
+        let mut header = ipv4([0; 20]);
+        header[36] = 239;
+        assert_eq!(RoutingHeader::parse(&header), Err(NoRoute::Multicast));
+        let error = Route::back(1, &[gid(3, V4, GidKind::RoceV2)], &header).unwrap_err();
+        assert!(error.kind() == ErrorKind::NotFound && error.hint().unwrap().contains("multicast"));
+        let mut header = [0; 40];
+        (header[0], header[6]) = (0x60, 6);
+        header[24..].copy_from_slice(&V6);
+        assert_eq!(RoutingHeader::parse(&header), Err(NoRoute::NoHeader));
+        header[24] = 0xff;
+        assert_eq!(RoutingHeader::parse(&header), Err(NoRoute::Multicast));
     }
 
     #[test]

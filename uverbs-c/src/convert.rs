@@ -4,8 +4,8 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
 use nix::libc;
-use uverbs::Route;
 use uverbs::abi::write::{AhAttr, GlobalRoute, QpAttr as KernelQpAttr, QpCap, Wc};
+use uverbs::raw::{NoRoute, RoutingHeader};
 use zerocopy::FromZeros;
 
 use crate::abi::{QpAttr, SaPathRec, UserPathRec};
@@ -93,36 +93,40 @@ pub(crate) extern "C" fn copy_path_rec_to_kern(
 /// `IBV_WC_GRH`.
 const HAS_HEADER: u32 = 1;
 
-fn way_back(context: &Context, port: u8, wc: &Wc, header: Option<&[u8; 40]>) -> Answer<AhAttr> {
-    let attr = AhAttr {
+/// The parts of the address that do not depend on the kind of the header. As libibverbs does (`set_ah_attr_generic_fields`, verbs.c,
+/// rdma-core 65), the flow label is that of the first bytes, even if the valid header is one of IPv4 behind them, or if there is none.
+fn way_back(port: u8, wc: &Wc, header: Option<&[u8; 40]>) -> AhAttr {
+    let [_, first, second, third, ..] = *header.unwrap_or(&[0; 40]);
+    let flow_label = u32::from_be_bytes([0, first & 0xf, second, third]);
+    AhAttr {
+        grh: GlobalRoute { flow_label, ..GlobalRoute::new_zeroed() },
         dlid: wc.slid,
         sl: wc.sl,
         src_path_bits: wc.dlid_path_bits,
         port_num: port,
+        is_global: (wc.wc_flags & HAS_HEADER != 0).into(),
         ..AhAttr::new_zeroed()
-    };
-    if wc.wc_flags & HAS_HEADER == 0 {
-        return Ok(attr);
     }
-    let header = header.ok_or(EINVAL)?;
-    // Neither an IPv6 header, which fills all 40 bytes, nor an IPv4 header.
-    if header[0] >> 4 != 6 && header[20] >> 4 != 4 {
-        return Err(Code::new(libc::EPROTONOSUPPORT));
+}
+
+/// `ibv_query_gid`, with which libibverbs goes through the table, returns EINVAL at its end.
+impl From<NoRoute> for Code {
+    fn from(why: NoRoute) -> Self {
+        match why {
+            NoRoute::NoHeader => Self::new(libc::EPROTONOSUPPORT),
+            NoRoute::Multicast | NoRoute::NotOurs => EINVAL,
+        }
     }
-    let route = Route::back(port, &context.context.gid_table()?, header)?;
-    // An IPv4 header is in the second half.
-    let is_ipv4 = route.gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && header[0] >> 4 != 6;
-    let [_, first, second, third, ..] = *header;
-    let flow_label = u32::from_be_bytes([0, first & 0xf, second, third]);
-    let grh = GlobalRoute {
-        dgid: route.gid,
-        flow_label: if is_ipv4 { 0 } else { flow_label },
-        sgid_index: route.gid_index,
-        hop_limit: if is_ipv4 { header[28] } else { header[7] },
-        traffic_class: route.traffic_class,
-        reserved: 0,
-    };
-    Ok(AhAttr { grh, is_global: 1, ..attr })
+}
+
+/// Adds what the header says to an address that has one.
+fn route_back(context: &uverbs::Context, attr: &mut AhAttr, header: Option<&[u8; 40]>) -> Answer {
+    if attr.is_global != 0 {
+        let header = RoutingHeader::parse(header.ok_or(EINVAL)?)?;
+        let way = header.back(attr.port_num, &context.gid_table()?)?;
+        attr.grh = GlobalRoute { flow_label: attr.grh.flow_label, ..way };
+    }
+    Ok(())
 }
 
 pub(crate) extern "C" fn init_ah_from_wc(
@@ -133,9 +137,8 @@ pub(crate) extern "C" fn init_ah_from_wc(
     attr: Option<&mut MaybeUninit<AhAttr>>,
 ) -> c_int {
     let init = || {
-        let way = way_back(context.ok_or(EINVAL)?, port, wc.ok_or(EINVAL)?, header)?;
-        attr.ok_or(EINVAL)?.write(way);
-        Ok(())
+        let (context, wc, attr) = (context.ok_or(EINVAL)?, wc.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
+        route_back(&context.context, attr.write(way_back(port, wc, header)), header)
     };
     minus_one(init())
 }
@@ -148,7 +151,9 @@ pub(crate) extern "C" fn create_ah_from_wc(
 ) -> Option<Box<Ah>> {
     let way = || {
         let context = pd.ok_or(EINVAL)?.c.context.get::<Context>().ok_or(EINVAL)?;
-        way_back(context, port, wc.ok_or(EINVAL)?, header)
+        let mut attr = way_back(port, wc.ok_or(EINVAL)?, header);
+        route_back(&context.context, &mut attr, header)?;
+        Ok(attr)
     };
     or_null(way()).and_then(|attr| create_ah(pd, Some(&attr)))
 }
@@ -187,4 +192,59 @@ pub(crate) extern "C" fn unsupported_minus_one() -> c_int {
 /// For calls that return whether something holds.
 pub(crate) extern "C" fn no() -> bool {
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use uverbs::SoftDevice;
+
+    use super::*;
+
+    /// IPv4 to the soft device's second GID, behind what an IPv6 packet has left in the buffer.
+    const BEHIND_IPV6: [u8; 40] = [
+        0x6a, 0xb1, 0x23, 0x45, 0, 60, 17, 9, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, //
+        0x45, 0x68, 0, 60, 0, 0, 0x40, 0, 64, 17, 0xb6, 0x40, 192, 0, 2, 7, 192, 0, 2, 1,
+    ];
+
+    fn answer(port: u8, wc_flags: u32, header: Option<&[u8; 40]>) -> (Answer, AhAttr) {
+        let context = SoftDevice::default().open().unwrap();
+        let wc = Wc { wc_flags, slid: 5, sl: 6, dlid_path_bits: 7, ..Wc::new_zeroed() };
+        let mut attr = way_back(port, &wc, header);
+        (route_back(&context, &mut attr, header), attr)
+    }
+
+    /// What libibverbs 65 writes.
+    #[test]
+    fn each_field_is_that_of_libibverbs() {
+        let (result, attr) = answer(1, HAS_HEADER, Some(&BEHIND_IPV6));
+        assert_eq!(result, Ok(()));
+        assert_eq!((attr.dlid, attr.sl, attr.src_path_bits, attr.port_num, attr.is_global), (5, 6, 7, 1, 1));
+        let grh = attr.grh;
+        assert_eq!(
+            (grh.hop_limit, grh.traffic_class, grh.sgid_index, grh.flow_label),
+            (64, 0x68, 1, 0x12345)
+        );
+        assert_eq!(grh.dgid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7]);
+        let (result, attr) = answer(1, 0, Some(&BEHIND_IPV6));
+        assert_eq!((result, attr.is_global, attr.dlid, attr.grh.flow_label), (Ok(()), 0, 5, 0x12345));
+        assert_eq!((attr.grh.dgid, attr.grh.hop_limit), ([0; 16], 0));
+    }
+
+    #[test]
+    fn each_errno_is_that_of_libibverbs() {
+        let errno = |port, header: &[u8; 40]| answer(port, HAS_HEADER, Some(header)).0.unwrap_err();
+        assert_eq!(errno(1, &[0; 40]), Code::new(libc::EPROTONOSUPPORT));
+        assert_eq!(errno(2, &BEHIND_IPV6), EINVAL);
+        let mut header = BEHIND_IPV6;
+        header[0] = 0;
+        header[36] = 198;
+        assert_eq!(errno(1, &header), EINVAL, "not ours");
+        header[36] = 239;
+        assert_eq!(errno(1, &header), EINVAL, "multicast");
+        let mut header = [0; 40];
+        (header[0], header[6]) = (0x60, 6);
+        assert_eq!(errno(1, &header), Code::new(libc::EPROTONOSUPPORT), "TCP");
+        assert_eq!(answer(1, HAS_HEADER, None).0, Err(EINVAL));
+        assert_eq!(answer(1, HAS_HEADER, Some(&header)).1.is_global, 1, "written, as far as it is known");
+    }
 }

@@ -227,6 +227,59 @@ static void queue_pairs(void)
 	MUST(!ibv_destroy_qp(qp));
 }
 
+/* An address from a completion, with all fields. */
+static void way_back(const char *name, unsigned int flags, const uint8_t *header)
+{
+	struct ibv_wc wc = { .wc_flags = flags, .slid = 5, .sl = 6, .dlid_path_bits = 7 };
+	struct ibv_ah_attr way;
+	struct ibv_grh grh;
+	int answer;
+
+	memset(&way, 0xa5, sizeof(way));
+	memcpy(&grh, header, sizeof(grh));
+	answer = ibv_init_ah_from_wc(context, 1, &wc, &grh, &way);
+	NUMBER(name, answer);
+	printf("%u %u %u %u %u %u, %x", way.dlid, way.sl, way.src_path_bits, way.static_rate, way.is_global, way.port_num,
+	       way.grh.flow_label);
+	if (!answer)
+		printf(", %u %u %u, %016llx %016llx", way.grh.sgid_index, way.grh.hop_limit, way.grh.traffic_class,
+		       (unsigned long long)be64toh(way.grh.dgid.global.subnet_prefix),
+		       (unsigned long long)be64toh(way.grh.dgid.global.interface_id));
+	putchar('\n');
+}
+
+static void ways_back(void)
+{
+	/* IPv4 from 192.0.2.7 to the device of the lane, behind the beginning of an older IPv6 header. */
+	uint8_t header[40] = {
+		0x6a, 0xb1, 0x23, 0x45, 0, 60, 17, 9, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+		0x45, 0x68, 0, 60, 0, 0, 0x40, 0, 64, 17, 0xb6, 0x40, 192, 0, 2, 7, 192, 0, 2, 1,
+	}, ipv6[40] = { 0x6a, 0xb1, 0x23, 0x45, 0, 60, 17, 9, [8] = 0xfe, 0x80, [23] = 7 };
+	union ibv_gid gid;
+
+	way_back("way back IPv4 behind IPv6", IBV_WC_GRH, header);
+	way_back("way back without a header", 0, header);
+	header[30] ^= 1;
+	way_back("way back wrong checksum behind IPv6", IBV_WC_GRH, header);
+	header[0] = 0;
+	way_back("way back wrong checksum", IBV_WC_GRH, header);
+	header[20] = 0x46;
+	way_back("way back options", IBV_WC_GRH, header);
+	header[36] = 198;
+	way_back("way back not ours", IBV_WC_GRH, header);
+	header[36] = 239;
+	way_back("way back group", IBV_WC_GRH, header);
+	MUST(!ibv_query_gid(context, 1, 0, &gid));
+	memcpy(ipv6 + 24, &gid, 16);
+	way_back("way back IPv6 UDP", IBV_WC_GRH, ipv6);
+	ipv6[6] = 0x1b;
+	way_back("way back IPv6 transport", IBV_WC_GRH, ipv6);
+	ipv6[6] = 6;
+	way_back("way back IPv6 TCP", IBV_WC_GRH, ipv6);
+	ipv6[24] = 0xff;
+	way_back("way back IPv6 group", IBV_WC_GRH, ipv6);
+}
+
 static void others(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { 4, 1, 0 } }, large = { .attr = { 1 << 30, 1, 0 } };
@@ -290,6 +343,7 @@ int main(int count, char **arguments)
 	memory();
 	completions();
 	queue_pairs();
+	ways_back();
 	others();
 	close_pair(&p);
 	return 0;
