@@ -130,7 +130,7 @@ pub use self::soft::SoftDevice;
 pub use self::tokio::Events;
 pub use self::verbs::ah::{AddressHandle, Route};
 pub use self::verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
-pub use self::verbs::mr::{MemoryRegion, MemoryRegionBuilder, Segment};
+pub use self::verbs::mr::{MemoryRegion, MemoryRegionBuilder, Prefetch, Segment};
 pub use self::verbs::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::verbs::pd::ProtectionDomain;
 pub use self::verbs::progress::Progress;

@@ -45,7 +45,7 @@
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::ids::mr::{self, advise};
+use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -107,6 +107,7 @@ impl ProtectionDomain {
     /// refused by the kernel.
     pub unsafe fn register_at(&self, range: Range) -> Result<Region> {
         let Range { start, length, iova, access } = range;
+        self.check_paging("mr.register", access, start, iova)?;
         let request = RegMr {
             start,
             length,
@@ -120,7 +121,7 @@ impl ProtectionDomain {
         let mut command = Command::write("mr.register", cmd::REG_MR);
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).driver_payload(plan.payload());
         self.context().invoke(&mut command)?;
-        Ok(self.made(made))
+        Ok(self.made(made, AccessFlags::from_bits_retain(access).contains(AccessFlags::ON_DEMAND)))
     }
 
     /// Registers a range of a dma-buf: `start` is an offset in it, not an address of the process. A number that is no open
@@ -130,11 +131,11 @@ impl ProtectionDomain {
     /// Those of the kernel.
     pub fn register_dmabuf_at(&self, fd: i32, range: Range) -> Result<Region> {
         let Range { start, length, iova, access } = range;
-        Ok(self.made(self.register_file("mr.register_dmabuf", fd, [start, length, iova], access)?))
+        Ok(self.made(self.register_file("mr.register_dmabuf", fd, [start, length, iova], access)?, false))
     }
 
-    fn made(&self, made: RegMrResp) -> Region {
-        let object = Object::new(self.context(), Kind::Mr, made.mr_handle);
+    fn made(&self, made: RegMrResp, is_paged: bool) -> Region {
+        let object = Object::new(self.context(), Kind::Mr, made.mr_handle).paged(is_paged, made.lkey);
         Region { object, lkey: made.lkey, rkey: made.rkey, pd: self.clone() }
     }
 
@@ -142,18 +143,14 @@ impl ProtectionDomain {
     /// [`uverbs_abi::types::advise`], `flags` are [`uverbs_abi::types::AdviseFlags`]; keys are local keys.
     ///
     /// # Errors
-    /// Those of the kernel, such as [`Unsupported`](crate::ErrorKind::Unsupported) where there is no paging on demand.
+    /// Those of the kernel, such as [`Unsupported`](crate::ErrorKind::Unsupported) where there is no paging on demand. On rxe, which does
+    /// not check it, [`NotFound`](crate::ErrorKind::NotFound) (as on mlx5) for a key that is not one of a region of this context
+    /// that is registered for paging on demand: nothing is sent then.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_ADVISE_MR` (uverbs_std_types_mr.c, Linux 6.1).
     pub fn advise(&self, advice: u32, flags: u32, pieces: &[Sge]) -> Result<()> {
-        let mut command = Command::new("mr.advise", mr::OBJECT, mr::method::ADVISE);
-        command
-            .handle(advise::PD_HANDLE, self.id())
-            .value(advise::ADVICE, advice.into())
-            .flags(advise::FLAGS, flags)
-            .input(advise::SGE_LIST, pieces);
-        self.context().invoke(&mut command)
+        self.send_advice("mr.advise", [advice, flags], pieces)
     }
 }
 
@@ -192,11 +189,14 @@ impl Region {
             access_flags: access,
             ..ReregMr::new_zeroed()
         };
-        let mut made = ReregMrResp::new_zeroed();
-        let mut command = Command::write("mr.change", cmd::REREG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes());
-        self.object.context().invoke(&mut command)?;
-        (self.lkey, self.rkey) = (made.lkey, made.rkey);
+        let keys = self.object.change_region("mr.change", |context| {
+            let mut keys = ReregMrResp::new_zeroed();
+            let mut command = Command::write("mr.change", cmd::REREG_MR);
+            command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
+            context.invoke(&mut command)?;
+            Ok(keys)
+        })?;
+        (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         if let Some(pd) = pd {
             self.pd = pd.clone();
         }

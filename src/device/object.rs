@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids;
+use uverbs_abi::write::ReregMrResp;
 
 use crate::device::context::Context;
 use crate::kernel::command::Command;
@@ -89,6 +90,8 @@ pub(crate) struct Object {
     /// Memory to which the device may write while the object exists. If the kernel never confirms the destruction, the memory is leaked on
     /// purpose.
     memory: Mutex<Vec<Mapping>>,
+    /// The key of a region that is paged on demand, as which it may be named in advice.
+    paged: Option<u32>,
     made: Moment,
 }
 
@@ -112,6 +115,7 @@ impl Object {
             id,
             live: AtomicBool::new(true),
             memory: Mutex::default(),
+            paged: None,
             made: Moment::now(),
         }
     }
@@ -120,6 +124,31 @@ impl Object {
     pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
         memory.into_iter().for_each(|memory| self.hold(memory));
         self
+    }
+
+    /// A region with this key that is paged on demand, if `is_so`.
+    pub(crate) fn paged(mut self, is_so: bool, key: u32) -> Self {
+        self.paged = is_so.then_some(key);
+        if is_so {
+            self.context.paged().add(key);
+        }
+        self
+    }
+
+    /// Changes the region by a command, which may give it other keys. No advice about it is under way meanwhile.
+    pub(crate) fn change_region(
+        &mut self,
+        op: &'static str,
+        change: impl FnOnce(&Context) -> Result<ReregMrResp>,
+    ) -> Result<ReregMrResp> {
+        let Some(key) = self.paged else { return change(&self.context) };
+        self.context.check_origin(op)?;
+        let leaving = self.context.paged().leave(key);
+        let keys = change(&self.context)?;
+        leaving.gone();
+        self.context.paged().add(keys.lkey);
+        self.paged = Some(keys.lkey);
+        Ok(keys)
     }
 
     /// Keeps this memory too.
@@ -219,7 +248,11 @@ impl Object {
         if how.response > 0 {
             command.output(RESPONSE, &mut response[..how.response]);
         }
+        let leaving = self.paged.map(|key| self.context.paged().leave(key));
         self.context.invoke(&mut command)?;
+        if let Some(leaving) = leaving {
+            leaving.gone();
+        }
         self.live.store(false, Ordering::Release);
         self.take_held();
         Ok(())

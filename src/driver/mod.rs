@@ -12,6 +12,7 @@ pub(crate) mod efa;
 mod flagged;
 mod flow;
 pub(crate) mod mlx5;
+mod paging;
 mod plans;
 mod query;
 pub(crate) mod queues;

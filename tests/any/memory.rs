@@ -9,8 +9,8 @@ use crate::common::*;
 use memmap2::{MmapMut, MmapOptions};
 use uverbs::soft::Profile;
 use uverbs::{
-    AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, ProtectionDomain, ReceiveRequest, Remote,
-    SendRequest, Status,
+    AccessFlags, ErrorKind, Mapping, MemoryRegion, Operation, Prefetch, ProtectionDomain, ReceiveRequest,
+    Remote, SendRequest, Status,
 };
 
 const LOCAL: AccessFlags = AccessFlags::LOCAL_WRITE;
@@ -181,6 +181,33 @@ fn optional_flags_are_for_devices_that_know_them() {
                 assert!(error.hint().unwrap().contains("on-demand"));
             }
         }
+    });
+}
+
+#[test]
+fn memory_that_is_paged_on_demand_is_brought_in_early() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let pinned = pd.register(64, LOCAL).unwrap();
+        let error = pinned.prefetch(.., Prefetch::Read).unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidInput && error.hint().unwrap().contains("ON_DEMAND"));
+        let Ok(region) = pd.register(3 << 20, LOCAL | AccessFlags::ON_DEMAND) else {
+            return skip(target, "the device has no on-demand paging");
+        };
+        for what in [Prefetch::Present, Prefetch::Write, Prefetch::Read, Prefetch::Present] {
+            region.prefetch(.., what).unwrap();
+            region.prefetch(4095..4097, what).unwrap();
+            region.start_prefetch(1 << 20.., what).unwrap();
+        }
+        region.prefetch(4096..4096, Prefetch::Write).unwrap();
+        let error = region.prefetch(..=3 << 20, Prefetch::Read).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::InvalidInput && error.hint().unwrap().contains("3145728"),
+            "{error}"
+        );
+        region.write(0, b"as before").unwrap();
+        // The kernel may still be at what was only begun.
+        region.destroy().map_err(|(_, error)| error).unwrap();
     });
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use uverbs::{
     AccessFlags, Bind, Completion, CompletionCounter, ConnectionOptions, Counted, Datagram, Operation,
-    Progress, QpState, Rc, ReceiveRequest, Route, SendRequest, Status, WaitObject, WaitSet, WindowType,
-    XrcOpen,
+    Prefetch, Progress, QpState, Rc, ReceiveRequest, Route, SendRequest, Status, WaitObject, WaitSet,
+    WindowType, XrcOpen,
 };
 
 use super::*;
@@ -30,6 +30,8 @@ pub(crate) fn connected() {
         flushed.post_receive(&[ReceiveRequest::new(3, &[])]).unwrap();
         let window = one.pd.alloc_window(WindowType::Two).unwrap();
         let windowed = one.pd.register(64, ALL | AccessFlags::MW_BIND).unwrap();
+        // Only devices with on-demand paging have such a region.
+        let paged = one.pd.register(64, AccessFlags::LOCAL_WRITE | AccessFlags::ON_DEMAND).ok();
         let mut ud = one.pd.ud(&one.cq).create().unwrap();
         ud.activate(&options(&context), 0x11, 0).unwrap();
         let lid = group_lid(&context);
@@ -53,6 +55,7 @@ pub(crate) fn connected() {
                 gone(context.has_flows());
                 gone(context.next_event());
                 gone(one.pd.register(8, ALL));
+                paged.iter().for_each(|region| gone(region.prefetch(.., Prefetch::Read)));
                 gone(one.pd.alloc_window(WindowType::One));
                 gone(one.pd.create_srq(8));
                 gone(one.pd.rc(&one.cq).create());
@@ -91,7 +94,7 @@ pub(crate) fn connected() {
                 window.destroy().map_err(|(_, error)| error).unwrap();
                 srq.destroy().map_err(|(_, error)| error).unwrap();
                 flushed.destroy().map_err(|(_, error)| error).unwrap();
-                drop((one.memory, one.pd, two, ah, announced, cq, channel));
+                drop((one.memory, paged, one.pd, two, ah, announced, cq, channel));
                 // A device that is opened here belongs to the child, and the parent's still belongs to the parent.
                 let own = own(target);
                 gone(context.alloc_pd());

@@ -265,6 +265,7 @@ const LOCKS: &[&str] = &[
     "src/kernel/mapping/register.rs",
     "src/mlx5/pool.rs",
     "src/mlx5/snapshots.rs",
+    "src/device/context/paged.rs",
     "src/device/object.rs",
     "src/kernel/process.rs",
     "src/driver/efa/completions.rs",

@@ -6,6 +6,7 @@ mod identify;
 mod invalidated;
 mod kept;
 mod open;
+mod paged;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ pub(crate) use self::invalidated::Invalidated;
 use self::invalidated::Keys;
 use self::kept::Abandoned;
 pub use self::open::OpenOptions;
+use self::paged::Paged;
 pub use self::query::{Gid, GidKind};
 use crate::device::Device;
 use crate::driver::ring::RingDevice;
@@ -62,6 +64,8 @@ struct ContextCore {
     offloads: AtomicU64,
     /// Keys of memory windows that must not be invalidated.
     window_keys: Keys,
+    /// Regions that may be named in advice on memory.
+    paged: Paged,
     abandoned: Abandoned,
 }
 
@@ -93,6 +97,7 @@ impl Context {
             door,
             device,
             window_keys: Keys::of(&driver),
+            paged: Paged::of(&driver),
             driver,
             completion_vectors: vectors,
             events: EventFile::new(events),
@@ -185,6 +190,11 @@ impl Context {
     /// Keys of memory windows that must not be invalidated.
     pub(crate) fn window_keys(&self) -> &Keys {
         &self.0.window_keys
+    }
+
+    /// Regions that may be named in advice on memory.
+    pub(crate) fn paged(&self) -> &Paged {
+        &self.0.paged
     }
 
     /// The device that was opened.

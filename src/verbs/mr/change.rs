@@ -133,15 +133,18 @@ fn may_be_halfway(error: &Error) -> bool {
 impl MemoryRegionCore {
     fn change(&mut self, op: &'static str, request: ReregMr, memory: Option<&Mapping>) -> Result<()> {
         let request = ReregMr { mr_handle: self.object.id(), ..request };
-        let mut keys = ReregMrResp::new_zeroed();
-        let mut command = Command::write(op, cmd::REREG_MR);
-        command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
-        if let Some(memory) = memory {
-            command.registers(memory);
-        }
+        let sent = self.object.change_region(op, |context| {
+            let mut keys = ReregMrResp::new_zeroed();
+            let mut command = Command::write(op, cmd::REREG_MR);
+            command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
+            if let Some(memory) = memory {
+                command.registers(memory);
+            }
+            context.invoke(&mut command)?;
+            Ok(keys)
+        });
         let hint = "the kernel or the driver cannot change a memory region in this way: make a new one";
-        let sent = self.object.context().invoke(&mut command);
-        sent.map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))?;
+        let keys = sent.map_err(|error| error.hinted_if(ErrorKind::Unsupported, hint))?;
         (self.lkey, self.rkey) = (keys.lkey, keys.rkey);
         Ok(())
     }

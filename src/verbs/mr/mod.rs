@@ -1,5 +1,6 @@
 //! Memory regions: memory that the device may read and write.
 
+mod advice;
 mod change;
 mod register;
 
@@ -10,6 +11,7 @@ use crate::driver::request::Sge;
 use nix::errno::Errno;
 use uverbs_abi::types::AccessFlags;
 
+pub use self::advice::Prefetch;
 pub use self::register::MemoryRegionBuilder;
 use crate::device::object::{self, Object};
 use crate::kernel::error::{Error, ErrorKind, Result};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::mr::{self, reg_dmabuf};
-use uverbs_abi::types::AccessFlags;
+use uverbs_abi::types::{AccessFlags, OdpGeneralCaps};
 use uverbs_abi::write::{RegMr, RegMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -92,7 +92,8 @@ impl ProtectionDomain {
             error.hinted_if(ErrorKind::Unsupported, "the driver cannot register memory of another device")
         })?;
         let place = Place { memory: None, first: 0, len, address: iova };
-        Ok(self.region(made, access, place))
+        // The memory is pinned, or the other device says when it moves: advice is about memory of a process.
+        Ok(self.region(made, access, place, false))
     }
 
     /// Registers a part of a dma-buf with the kernel. The array contains the offset, the length in bytes, and the device's address
@@ -121,9 +122,23 @@ impl ProtectionDomain {
         Ok(RegMrResp { mr_handle, lkey, rkey })
     }
 
+    /// Refuses memory that is paged on demand at addresses that the driver would not find, on a device with paging.
+    pub(crate) fn check_paging(&self, op: &'static str, access: u32, start: u64, iova: u64) -> Result<()> {
+        let is_paged = AccessFlags::from_bits_retain(access).contains(AccessFlags::ON_DEMAND);
+        if !is_paged || start == iova || !self.context().driver().believes_paging() {
+            return Ok(());
+        }
+        let caps = self.context().query_device()?.odp_caps.general_caps;
+        if !OdpGeneralCaps::from_bits_retain(caps).contains(OdpGeneralCaps::SUPPORT) {
+            return Ok(());
+        }
+        let hint = "rxe finds memory that is paged on demand only by its address in the process: register it without an iova";
+        Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
+    }
+
     /// Takes ownership of a region that the kernel has just created.
-    fn region(&self, made: RegMrResp, access: AccessFlags, place: Place) -> MemoryRegion {
-        let object = Object::new(self.context(), Kind::Mr, made.mr_handle);
+    fn region(&self, made: RegMrResp, access: AccessFlags, place: Place, is_paged: bool) -> MemoryRegion {
+        let object = Object::new(self.context(), Kind::Mr, made.mr_handle).paged(is_paged, made.lkey);
         let RegMrResp { lkey, rkey, .. } = made;
         let (also, also_pds) = (Vec::new(), Vec::new());
         let pd = self.clone();
@@ -180,6 +195,7 @@ impl MemoryRegionBuilder<'_> {
     pub fn register(self) -> Result<MemoryRegion> {
         let range = self.range.unwrap_or(0..self.memory.len());
         let place = Place::new(OP, self.memory, range, self.iova)?;
+        self.pd.check_paging(OP, self.access.bits(), place.start(), place.address)?;
         let request = RegMr {
             start: place.start(),
             length: place.len as u64,
@@ -209,7 +225,7 @@ impl MemoryRegionBuilder<'_> {
             }
             _ => error,
         })?;
-        Ok(self.pd.region(made, self.access, place))
+        Ok(self.pd.region(made, self.access, place, self.access.contains(AccessFlags::ON_DEMAND)))
     }
 }
 
