@@ -77,8 +77,7 @@ fn a_first_rule_that_the_driver_refuses_costs_the_counters_nothing() {
     });
 }
 
-/// They cannot contain a count ([`FlowRule::count`] is a method of normal rules); through libibverbs, the kernel dereferences a null
-/// pointer at the read.
+/// They cannot contain a count ([`FlowRule::count`] is a method of normal rules).
 #[test]
 fn default_rules_take_what_no_other_takes_where_the_kernel_can_make_them() {
     on_every_wire(|target, wire, mut raw| {

@@ -1,6 +1,6 @@
 //! Firmware commands that fail, on a card with a control line: each that creates, changes or reads an object and each that destroys one,
-//! with every status, at the first use and at later ones. `exhaustion.rs` has the allocation of a flow counter, and
-//! `firmware_messages.rs` the commands of connections.
+//! with every status, at the first use and at later ones. Not the allocation of a flow counter, which the kernel
+//! does not survive (`exhaustion.rs`); `firmware_messages.rs` has the commands of connections.
 #![cfg(feature = "soft")]
 
 mod common;
@@ -121,6 +121,8 @@ fn every_command_that_makes_something_may_fail() {
         let objects = control.ask("objects");
         for command in MAKING {
             let later = [(3, EINVAL, 1), (8, ENOMEM, 2)];
+            // Later ones belong to the end of a table, at which the driver does not survive a refusal (docs/internals/kernels.md).
+            let later = later.iter().filter(|_| *command != "SET_FLOW_TABLE_ROOT").copied();
             let first = STATUSES.iter().map(|&(status, errno)| (status, errno, 0));
             for (status, errno, after) in first.chain(later) {
                 let what = format!("{command} with status {status} after {after}");

@@ -1,8 +1,7 @@
 //! The binding of counters to flows.
 //!
-//! With the first bind, mlx5 takes a counter of the device. If there is none, the driver stores an error in its place, and dereferences
-//! it when the object is used again or destroyed (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to
-//! 7.3). After a first bind that may have failed in this way, the kernel's object is therefore not used again, the device file stays
+//! With the first bind, mlx5 takes a counter of the device. If there is none, the driver keeps an error in its place, and crashes
+//! when it uses the object again (mlx5_ib_flow_counters_set_data and mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). After a first bind that may have failed in this way, the kernel's object is therefore not used again, the device file stays
 //! open, and the next bind gets a new object: the points are kept here, and the object contained nothing else.
 //!
 //! The errno alone does not show this. The driver checks the rule first, then copies the points from user space, and only then takes the

@@ -4,8 +4,8 @@
 //! with the first of these flows, and are fixed until the last one is gone (mlx5_ib_flow_counters_set_data,
 //! counters.c, Linux 6.1).
 //!
-//! No read may reach the kernel while the first flow is being bound or the last one unbound: the kernel's check passes before the
-//! driver is ready, and the driver then dereferences a null pointer (observed on Linux 6.1 and 7.2). Reads are therefore separated
+//! No read may reach the kernel while the first flow is being bound or the last one unbound: mlx5's driver does not keep them apart,
+//! and can crash (observed on Linux 6.1 and 7.2). Reads are therefore separated
 //! from these two operations here. [`Counters::read`] takes a shared guard, which these two operations take exclusively. A
 //! [`Reader`] needs no guard, because it keeps a flow alive. A [`Snapshot`] keeps none: the last unbind waits for its read of the
 //! device to end, and ends the snapshot.

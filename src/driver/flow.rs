@@ -47,7 +47,7 @@ pub(crate) enum RefusedBind {
     Harmless,
     /// Nothing if the rule was the reason. To find out, the flow is requested again with points at an invalid address.
     AskAgain,
-    /// The object may contain an error in place of a counter, which the kernel would dereference. It must never be used again.
+    /// The object may contain an error in place of a counter, which the kernel does not check. It must never be used again.
     Damaged,
 }
 

@@ -45,7 +45,7 @@ bitflags::bitflags! {
 }
 
 impl Driver {
-    /// Removes from the response about a queue pair what the driver does not fill in: the kernel then returns uninitialised memory.
+    /// Removes from the response about a queue pair what the driver does not fill in.
     pub(crate) fn tidy_qp(&self, answer: &mut QueryQpResp) {
         match self {
             Self::Siw(state) => state.tidy_qp(answer),

@@ -77,9 +77,8 @@ impl<T: QpType> QueuePair<T> {
     /// # Kernel
     /// `CREATE_FLOW` through `INVOKE_WRITE` (ib_uverbs_ex_create_flow, uverbs_cmd.c, Linux 6.1).
     ///
-    /// Stay below the device's number of flow counters. If mlx5's driver cannot allocate one for the first flow of a counters
-    /// object, the kernel oopses when that kernel object is destroyed or the device file is closed (mlx5_ib_destroy_counters,
-    /// counters.c, Linux 6.1 to 7.3). After a failure that may be this one, the crate therefore never uses that object again, and
+    /// Stay below the device's number of flow counters. If mlx5's driver cannot allocate one for a counters object, its
+    /// kernel object is damaged, and the kernel does not survive its end (mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). After a failure that may be this one, the crate therefore never uses that object again, and
     /// keeps the device file open until the process ends, whatever is dropped. After 1024 such failures in one process on one
     /// device, rules with new counters are refused as [`Exhausted`](ErrorKind::Exhausted). `docs/internals/kernels.md` describes
     /// what happens when the process ends, and what to do.

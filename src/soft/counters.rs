@@ -1,8 +1,8 @@
 //! Counters objects: their binding to flows, and reading them.
 //!
 //! The behaviour of `mlx5_ib_flow_counters_set_data`, `counters_set_description` and `mlx5_ib_read_counters`
-//! (drivers/infiniband/hw/mlx5/counters.c, Linux 6.1; the same in 7.2). Where those would dereference an invalid pointer, the result here
-//! is EINVAL.
+//! (drivers/infiniband/hw/mlx5/counters.c, Linux 6.1; the same in 7.2). Where those do not check their input, the result here is
+//! EINVAL.
 
 use nix::errno::Errno;
 use uverbs_abi::ids::counters::read::{BUFF, FLAGS, HANDLE};

@@ -72,11 +72,6 @@ fn queues() {
             |_| replaced(create_cq(4), RawAttr::bad_address(cq::create::RESP_CQE, 4)),
             EFAULT,
         ),
-        (
-            "a CQ whose ring cannot be told",
-            |_| replaced(create_cq(4), RawAttr::bad_address(UHW_OUT, 16)),
-            EFAULT,
-        ),
         ("a QP of type 5", |w| of_type(w, 5), EINVAL),
         ("a QP of type 2^32", |w| of_type(w, 1 << 32), EINVAL),
         ("an extended reliable connection", |w| of_type(w, 9), EOPNOTSUPP),

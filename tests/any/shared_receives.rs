@@ -377,7 +377,7 @@ fn a_queue_is_destroyed_whether_its_events_were_read_or_not() {
     });
 }
 
-/// The fields that rxe does not set contain uninitialised memory of the kernel (`rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
+/// rxe does not set these fields (`rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3), so the crate does.
 #[test]
 fn a_queue_pair_of_a_shared_queue_has_no_receives_of_its_own() {
     on_every_connecting_device(|target| {

@@ -10,8 +10,8 @@ use uverbs::command::Command;
 use uverbs::transport::Watcher;
 use uverbs::{ErrorKind, Eth, FlowRule};
 
-/// Watches commands for the one combination that crashes the kernel: a read of counters during the bind of their first flow or the unbind
-/// of their last (it dereferences a null pointer).
+/// Watches commands for the one combination that the crate must prevent: a read of counters during the bind of their first flow or the
+/// unbind of their last.
 #[derive(Debug, Default)]
 struct Witness {
     reads: AtomicUsize,

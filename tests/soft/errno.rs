@@ -1,4 +1,4 @@
-//! Bad input that crashes a kernel or that concerns only the soft device, and the errno that the kernel and mlx5 return for it;
+//! Bad input that concerns only the soft device, and the errno that the kernel and mlx5 return for it;
 //! `flow_errno.rs` has the rest.
 
 use crate::commands::*;
@@ -7,7 +7,7 @@ use uverbs::soft::{Profile, RawAttr, RawCommand, SoftDevice};
 use uverbs::{AccessFlags, Completion, ErrorKind, FlowRule, ReceiveRequest, SendRequest, WindowType};
 use uverbs_abi::efa::ids::comp_cntr::create::{COMP_BUFFER, ERR_BUFFER};
 use uverbs_abi::ids::{comp_cntr, counters, flow, qp};
-use uverbs_abi::ioctl::UHW_IN;
+use uverbs_abi::ioctl::{UHW_IN, UHW_OUT};
 use uverbs_abi::write::{BufferDesc, QpCap};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -21,7 +21,11 @@ fn queue_pairs_and_payloads() {
         ),
         ("a QP without any ring", |w| with_cap(w, |cap| (cap.max_send_wr, cap.max_recv_wr) = (0, 0)), EINVAL),
         ("254 attributes of which most cannot be read", |_| info(0).with_num_attrs(254), EFAULT),
-        // The kernel would read beyond it.
+        (
+            "a CQ whose ring cannot be told",
+            |_| replaced(create_cq(4), RawAttr::bad_address(UHW_OUT, 16)),
+            EFAULT,
+        ),
         (
             "a payload that promises more than it has",
             |w| {

@@ -10,7 +10,6 @@
 # compile: COUNTERS_EXAMPLE ../../docs/examples/counters.c -libverbs
 # compile: MLX5_PEER mlx5-peer.c -libverbs
 # compile: MLX5_EXTENDED mlx5-extended.c -libverbs -pthread
-# compile: MLX5_REFUSED_COUNTER mlx5-refused-counter.c -libverbs
 # compile: MLX5_REFUSALS mlx5-refusals.c -libverbs
 # compile: MLX5_THREADS mlx5-threads.c -libverbs -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -81,21 +80,4 @@ step extended-other-card both "$MLX5_EXTENDED"
 step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean
-
-# Runs a process that must not end: the kernel would not survive the close of its device file. So the machine is switched off without a
-# shutdown.
-refused_counter() {
-    ours "$MLX5_REFUSED_COUNTER" "$device" "$MLX5_CONTROL" >"$OUT/$name.ours" 2>&1 &
-    until_true 60 grep -qx 'goes on' "$OUT/$name.ours" || { cat "$OUT/$name.ours" >&2; return 1; }
-    kernel_log_has_no_oops
-}
-
-kernel_log_has_no_oops() {
-    ! dmesg | grep -E '\<(BUG|Oops|general protection fault)\>' >&2
-}
-
-step make-again make_device || finish
-step refused-counter refused_counter
-record end -
-sync
-echo b >/proc/sysrq-trigger
+finish

@@ -55,6 +55,13 @@ answers() { # answers PROGRAM: what it says with both libraries is the same, but
     "$here/dropin/compare" "$OUT/$name.theirs" "$OUT/$name.ours" "$here/dropin/differences"
 }
 
+refusals() { # refusals PROGRAM [ours]: what the drop-in alone is asked, and that it outlives each question
+    asked=$1
+    shift
+    ours timeout 200 "$asked" "$device" "$@" >"$OUT/$name.ours" || return
+    ! grep -E ': (ABRT|BUS|FPE|ILL|SEGV|hangs)$' "$OUT/$name.ours" >&2 && echo "refused: $(grep -c . "$OUT/$name.ours") questions"
+}
+
 # test_resize_cq takes what it has posted for sent, with either library. On 6.12 and later a worker of rxe does the sending, so that
 # worker goes first, on the same processor.
 suite() { # suite ours|theirs: the tests of pyverbs, a line for each
@@ -102,7 +109,11 @@ step ib_send_lat-ud perftest ib_send_lat -c UD
 step ib_send_bw-events perftest ib_send_bw -e
 step ib_send_lat-manager perftest_by_manager
 for program in $DROPIN_PROGRAMS; do
-    step "answers-${program##*/dropin-}" answers "$program"
+    case $program in
+    */dropin-nulls) step answers-nulls refusals "$program" ;;
+    *) step "answers-${program##*/dropin-}" answers "$program" ;;
+    esac
+    case $program in */dropin-forks) step answers-forks-ours refusals "$program" ours ;; esac
 done
 step answers-versioned answers "$VERSIONED"
 step regions same_regions

@@ -4,7 +4,6 @@
  * usage: mlx5-refusals DEVICE CONTROL
  */
 #include "mlx5-common.h"
-#include <sys/wait.h>
 
 #define TELL_MADE(what, make) tell(what, (errno = 0, make) ? 0 : errno)
 
@@ -19,61 +18,8 @@ static struct ibv_qp *spread(struct ibv_rwq_ind_table *table, int function, int 
 	return ibv_create_qp_ex(context, &init);
 }
 
-static void writes(struct ibv_qp_ex *qp, struct queue *q)
-{
-	ibv_wr_rdma_write(qp, 0, 0);
-	ibv_wr_set_sge(qp, q->mr->lkey, (uintptr_t)q->memory, 60);
-}
-
-static void bytes_nowhere(struct ibv_qp_ex *qp, struct queue *q)
-{
-	(void)q;
-	ibv_wr_send(qp);
-	ibv_wr_set_inline_data(qp, NULL, 60);
-}
-
-static void header_nowhere(struct ibv_qp_ex *qp, struct queue *q)
-{
-	ibv_wr_send_tso(qp, NULL, 54, 40);
-	ibv_wr_set_sge(qp, q->mr->lkey, (uintptr_t)q->memory, 60);
-}
-
-/* A batch in its own process, since libmlx5 crashes; a good batch after it is sent. */
-static void batch(int argc, char **argv, const char *what, void (*parts)(struct ibv_qp_ex *qp, struct queue *q))
-{
-	int status;
-	fflush(stdout);
-	pid_t child = fork();
-	CHECK(child >= 0);
-	if (!child) {
-		open_device(argc, argv);
-		struct queue q = make_memory(ibv_create_cq(context, 64, NULL, NULL, 0));
-		struct ibv_qp_init_attr_ex init = { .comp_mask = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND };
-		q.qp = ready(q.cq, q.cq, 0, &init);
-		struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(q.qp);
-		ibv_wr_start(qp);
-		parts(qp, &q);
-		tell(what, ibv_wr_complete(qp));
-		ibv_wr_start(qp);
-		qp->wr_id = 5, qp->wr_flags = IBV_SEND_SIGNALED;
-		ibv_wr_send(qp);
-		ibv_wr_set_sge(qp, q.mr->lkey, (uintptr_t)q.memory, 60);
-		CHECK(!ibv_wr_complete(qp));
-		struct ibv_wc wc = await(q.cq);
-		CHECK(!wc.status && wc.wr_id == 5);
-		fflush(stdout);
-		_exit(0);
-	}
-	CHECK(waitpid(child, &status, 0) == child && (WIFSIGNALED(status) || !WEXITSTATUS(status)));
-	if (WIFSIGNALED(status))
-		printf("%s: %s\n", what, strsignal(WTERMSIG(status)));
-}
-
 int main(int argc, char **argv)
 {
-	batch(argc, argv, "a write over raw packets, part by part", writes);
-	batch(argc, argv, "bytes at null", bytes_nowhere);
-	batch(argc, argv, "a header at null", header_nowhere);
 	open_device(argc, argv);
 	struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 4, .max_sge = 1, .pd = pd, .cq = cq };

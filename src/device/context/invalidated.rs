@@ -1,8 +1,6 @@
 //! Keys of memory windows that must not be invalidated.
 //!
-//! rxe dereferences a null pointer if a key of type 2 is invalidated while its window is not bound, whichever queue pair sends the
-//! invalidate: it checks neither the queue pair that bound the window nor its protection domain (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to
-//! 7.3). A process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
+//! rxe does not survive an invalidate of a key of type 2 that it does not expect (rxe_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3). A process therefore sends an invalidate for each key only once, and none for a key that one of its own windows has while it is not
 //! bound. What other processes do cannot be detected here.
 
 use std::collections::hash_map::Entry;
@@ -169,7 +167,7 @@ const FREE: &str =
 /// The invalidates that were noted as sent: for each, the open devices whose windows have the key.
 pub(crate) type Noted = Vec<(u32, Vec<Context>)>;
 
-const BEFORE: &str = "this process has already sent an invalidate for that key, and a second one would crash rxe: release the window and bind it again, so that it gets another key";
+const BEFORE: &str = "this process has already sent an invalidate for that key, and rxe does not survive a second one: release the window and bind it again, so that it gets another key";
 
 /// The keys that must not be invalidated. All devices of rxe share them, because a peer can be reached through several.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Device files that stay open until the process ends.
 //!
-//! After the firmware of an mlx5 device has refused a flow counter, the driver has an error in place of a pointer, and dereferences it
+//! After the firmware of an mlx5 device has refused a flow counter, the driver has an error in place of a counter, and uses it
 //! when the counters object is destroyed: at the latest when the device file is closed (mlx5_ib_flow_counters_set_data and
 //! mlx5_ib_destroy_counters, counters.c, Linux 6.1 to 7.3). The file of such a context is therefore leaked on purpose. The end of the
 //! process closes it all the same, and nothing in user space can prevent that.
@@ -50,7 +50,7 @@ impl Context {
         tracing::warn!(
             device = self.device().name(),
             "the firmware may have refused a flow counter: the device file stays open until the process ends, \
-             because the kernel would dereference an error pointer when it is closed"
+             because the kernel could crash when it is closed"
         );
     }
 }

@@ -177,3 +177,20 @@ fn each_driver_words_its_firmware() {
     assert_eq!(said(driver_id::EFA, u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8])), "1.2.3.4");
     assert_eq!(said(driver_id::MANA, number), "", "nobody knows how");
 }
+
+/// The kernel does not survive the end of an mlx5 device file after such a refusal (docs/internals/kernels.md).
+#[test]
+fn a_device_file_stays_open_after_a_counter_may_have_been_refused() {
+    let lives = |driver_id, is_refused: bool| {
+        let (context, _) = open(driver_id);
+        let core = Arc::downgrade(&context.0);
+        if is_refused {
+            context.abandon_counters();
+        }
+        drop(context);
+        core.upgrade().is_some()
+    };
+    assert!(lives(driver_id::MLX5, true));
+    assert!(!lives(driver_id::MLX5, false));
+    assert!(!lives(driver_id::RXE, true), "it has no counters");
+}

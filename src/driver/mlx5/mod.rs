@@ -70,7 +70,7 @@ pub(super) fn plan_context(devx: bool) -> ContextPlan {
     }
 }
 
-/// The request for a new context: all 32 bytes of version 2, because Linux 7.2 leaves bytes uninitialised that are not sent
+/// The request for a new context: all 32 bytes of version 2, because Linux 7.2 does not clear what is not sent
 /// (mlx5_ib_alloc_ucontext, main.c). It requests a completion entry version of at least 1; otherwise raw packet queue pairs are refused.
 fn context_request(devx: bool) -> AllocUcontextReqV2 {
     AllocUcontextReqV2 {

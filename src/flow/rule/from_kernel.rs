@@ -18,8 +18,7 @@ impl FlowRule {
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more specs than the kernel accepts; for a count action without
     /// `counters`, at another offset than theirs, or truncated, and for two count actions; and for a count action in a rule of
-    /// another type than normal: mlx5's driver accepts it but binds nothing, and a read of the counters then dereferences a null
-    /// pointer (mlx5_ib_create_flow, fs.c, and mlx5_ib_read_counters, counters.c, Linux 6.1).
+    /// another type than normal, which mlx5's driver does not check (mlx5_ib_create_flow, fs.c, Linux 6.1).
     pub fn from_kernel(attr: FlowAttr, specs: &[u8], counters: Option<(&Counters, usize)>) -> Result<Self> {
         let refused = |hint| Err(Error::refused("flow.create", Errno::EINVAL, hint));
         let mut room = [0; SPECS_SIZE];

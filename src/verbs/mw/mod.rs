@@ -234,8 +234,8 @@ impl MemoryWindow {
     /// fails.
     ///
     /// Use it to revoke a window of type 2 if the peer does not invalidate it. A local invalidate would do this in order with
-    /// other requests, but rxe's kernel driver dereferences a null pointer if the peer invalidates the key before or after it
-    /// (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1 to 7.3), which this side cannot prevent. The crate therefore has no local
+    /// other requests, but together with what the peer may do, rxe's driver does not survive it (rxe_do_invalidate_mw, rxe_mw.c, Linux 6.1
+    /// to 7.3), which this side cannot prevent. The crate therefore has no local
     /// invalidate.
     ///
     /// # Errors

@@ -125,8 +125,8 @@ pub enum Operation {
     /// Sends a message and invalidates a key of the other side: the key of a memory window of type 2 that the queue pair there
     /// has bound.
     ///
-    /// Use it only once for each bind. If the other side is rxe and the window is no longer bound, the kernel there crashes on a
-    /// null pointer (rxe_do_invalidate_mw, rxe_mw.c; observed on Linux 6.1 and 7.2). On rxe and on the soft device, a second
+    /// Use it only once for each bind: rxe's driver does not survive an invalidate that it does not expect (rxe_do_invalidate_mw,
+    /// rxe_mw.c; observed on Linux 6.1 and 7.2). On rxe and on the soft device, a second
     /// invalidate of the same key by any queue pair of this process is therefore refused as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput), with a hint; so is one for the key of a window of this process that is
     /// not bound. This also applies after a failure, because it is not known whether the other side executed it: release the

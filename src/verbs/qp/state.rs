@@ -151,8 +151,7 @@ impl QueuePairCore {
         self.object.context().invoke(&mut command)?;
         self.has_stopped.store(response.qp_state == qp_state::SQE, Ordering::Relaxed);
         if self.srq.is_some() {
-            // rxe does not set the sizes of a queue that does not exist, and the kernel then returns uninitialised memory
-            // (`ib_uverbs_query_qp`, uverbs_cmd.c, and `rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
+            // rxe does not set the sizes of a queue that does not exist (`rxe_qp_to_init`, rxe_qp.c, Linux 6.1 to 7.3).
             (response.max_recv_wr, response.max_recv_sge) = (0, 0);
         }
         self.object.context().driver().tidy_qp(&mut response);

@@ -80,7 +80,7 @@ pub const ON_RXE: &[Row] = &[
         "send* send-inv *",
         "ok",
         "InvalidInput EINVAL",
-        "the crate sends an invalidate only for what it knows to be bound (`rxe_do_invalidate_mw`, rxe_mw.c, follows a null pointer)",
+        "the crate sends an invalidate only for what it knows to be bound (`rxe_do_invalidate_mw`, rxe_mw.c)",
     ),
     row("counter-caps *", "Unsupported EPROTONOSUPPORT", "Unsupported EOPNOTSUPP", LATER)
         .since((7, 3))

@@ -3,7 +3,8 @@
  * can end in every way without harm, and can open the device itself. Also: what a child may do to inherited objects, and a program
  * that opens the device and goes on in a child.
  *
- * usage: forks DEVICE
+ * usage: forks DEVICE [ours]    with `ours` also what only the drop-in is asked: after it, a child of libibverbs leaves the parent
+ *                                without its objects
  */
 #include "robust.h"
 
@@ -317,6 +318,8 @@ int main(int count, char **arguments)
 	apart("a child goes on with a batch", goes_on);
 	apart("a child receives", inherited_receives);
 	apart("a child receives badly", inherited_receives_badly);
+	if (count == 2)
+		return 0;
 	apart("a child modifies", inherited_modifies);
 	apart("a child destroys", inherited_destroys);
 	apart("a child deregisters", inherited_deregisters);

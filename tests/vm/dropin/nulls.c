@@ -1,6 +1,6 @@
 /*
- * What calls do with null for each pointer, and with operations that a queue pair does not have. Each call runs in its own process,
- * so that a crash counts as an answer; libibverbs often crashes.
+ * What the drop-in does with null for each pointer, and with operations that a queue pair does not have. Each call runs in its own
+ * process, so that one that fails does not end the others. Not for libibverbs, which does not check these.
  *
  * usage: nulls DEVICE
  */

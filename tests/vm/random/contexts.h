@@ -252,17 +252,10 @@ static void bind(struct pair *pair, struct window *window, struct region *region
 	}
 }
 
-/* Unbinds only what is certainly bound: rxe does not survive anything else. */
+/* Unbinds windows of type 2 that are certainly bound; see voice.c. */
 static void unbind(struct pair *pair, struct window *window)
 {
-	if (window->mw->type == IBV_MW_TYPE_1) {
-		struct ibv_mw_bind none = { .wr_id = arg[3], .send_flags = IBV_SEND_SIGNALED };
-		NEEDS(window->state == BOUND);
-		if (done(ibv_bind_mw(pair->qp, window->mw, &none)))
-			window->state = UNBOUND;
-		return;
-	}
-	NEEDS(window->state == BOUND && window->by == pair->qp);
+	NEEDS(window->mw->type == IBV_MW_TYPE_2 && window->state == BOUND && window->by == pair->qp);
 	struct ibv_send_wr wr = { .wr_id = arg[3], .opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED,
 				  .invalidate_rkey = window->mw->rkey }, *bad;
 	if (done(ibv_post_send(pair->qp, &wr, &bad)))

@@ -14,11 +14,10 @@
  * - operations that queue pairs of a type do not have; ../dropin/posts.c tries them
  * - a send to a queue pair that cannot send yet: librxe refuses it and carries it out later, the drop-in refuses it
  *   (../dropin/posts.c)
- * - an invalidate of a window of type 2 that is not certainly bound, a bind by a queue pair that is younger than the window, and
- *   destroying a queue pair before its window: rxe does not survive the first, and hangs at the others (docs/internals/kernels.md)
- * - a group that is joined with a second LID, after which the queue pair cannot be destroyed (docs/internals/abi.md)
- * - a flow on counters without a point, after which an attach never returns, and a point at the last possible index, for which the
- *   kernel writes outside its memory (the same page)
+ * - windows of type 2 in orders that rxe does not survive (docs/internals/kernels.md), and unbinding a window of type 1, which librxe
+ *   does not
+ * - a group that is joined with a second LID (docs/internals/abi.md)
+ * - counters without a point, and points that no read can return (the same page)
  * - on mlx5, the number of the queue pair in completions of receives: the card writes none, and libmlx5 passes that on
  * - how large a shared queue became: 6.1 tells librxe what was asked for, the drop-in reports the room that there is
  * - on rxe, which receive was refused first in reset or with a shared queue: librxe does not say

@@ -7,8 +7,8 @@ use crate::language::Verb;
 use crate::starved::{Scarce, Starved};
 use crate::world::Miss;
 
-/// Firmware commands that may be refused. `ALLOC_FLOW_COUNTER` is not included: the kernel dereferences an error pointer when the process
-/// that got the error ends, and no program can prevent that (docs/internals/kernels.md). Commands that destroy flows, receivers and
+/// Firmware commands that may be refused. `ALLOC_FLOW_COUNTER` and `SET_FLOW_TABLE_ROOT` are not included, because the kernel does not survive
+/// that (docs/internals/kernels.md). Commands that destroy flows, receivers and
 /// queues are not included either: the driver ignores the error, and the firmware keeps what they use until the driver is unloaded.
 const COMMANDS: &[&str] = &[
     "CREATE_CQ",
@@ -27,7 +27,6 @@ const COMMANDS: &[&str] = &[
     "QUERY_SQ",
     "QUERY_RQ",
     "CREATE_FLOW_TABLE",
-    "SET_FLOW_TABLE_ROOT",
     "CREATE_FLOW_GROUP",
     "SET_FLOW_TABLE_ENTRY",
     "QUERY_FLOW_COUNTER",

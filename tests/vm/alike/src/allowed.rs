@@ -72,8 +72,7 @@ const REFUSED_EARLY: &str =
     "a rule that contradicts itself is refused, with a hint, before a command is sent";
 const TABLE_COMES_AND_GOES: &str =
     "CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE";
-const MAY_BE_DAMAGED: &str = "after such a failure of the first flow, the kernel's object may contain an error pointer in place of a counter, \
-     and dereference it when it is used or destroyed. The crate therefore does not use it again: the next flow of the \
+const MAY_BE_DAMAGED: &str = "after such a failure of the first flow, the kernel's object may be damaged. The crate therefore does not use it again: the next flow of the \
      counters gets another object, and the device file stays open until the process ends";
 const TABLE_TWICE: &str = "CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE, \
                            CREATE_FLOW_TABLE, SET_FLOW_TABLE_ROOT, SET_FLOW_TABLE_ROOT, DESTROY_FLOW_TABLE";
