@@ -53,8 +53,8 @@ pub enum CaptureError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame<'a> {
-    /// The frame as captured, from the destination address on. Byte totals count the captured bytes, as capinfos does, also if
-    /// the capture truncated frames.
+    /// The frame as captured, from the destination address on. Byte totals count these captured bytes; if the capture truncated
+    /// frames, that is less than the [length on the wire](Self::original_length), which other programs add up.
     pub bytes: &'a [u8],
     /// Length of the frame on the wire.
     pub original_length: u32,
