@@ -135,10 +135,10 @@ pub use self::verbs::mw::{Bind, Binds, MemoryWindow, WindowType};
 pub use self::verbs::pd::ProtectionDomain;
 pub use self::verbs::progress::Progress;
 pub use self::verbs::qp::{
-    Attributes, Capacity, ConnectionOptions, Datagram, Endpoint, Frame, HashFields, MULTICAST_QP, Membership,
-    Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote, RssBuilder, RssQueuePair,
-    SendRequest, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation, XrcReceiveBuilder,
-    XrcReceiveQueuePair, XrcSend,
+    Attributes, Capacity, ConnectionLimits, ConnectionOptions, Datagram, Endpoint, Frame, HashFields,
+    MULTICAST_QP, Membership, Operation, QpState, QpType, QueuePair, QueuePairBuilder, RawPacket, Rc, Remote,
+    RssBuilder, RssQueuePair, SendRequest, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation,
+    XrcReceiveBuilder, XrcReceiveQueuePair, XrcSend,
 };
 pub use self::verbs::srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use self::verbs::work::ReceiveRequest;

@@ -24,7 +24,7 @@ pub struct Sge {
 /// An address in the memory of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Address, as returned by [`MemoryRegion::address`](crate::MemoryRegion::address) on that side.
+    /// Address, as returned by [`MemoryRegion::remote`](crate::MemoryRegion::remote) on that side, or an address behind it.
     pub address: u64,
     /// Remote key of the region.
     pub rkey: u32,

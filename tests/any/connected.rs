@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use uverbs::{
-    AccessFlags, Attributes, Bind, Completion, CompletionQueue, Datagram, Endpoint, ErrorKind, EventKind,
-    Operation, ProtectionDomain, QpState, Rc, ReceiveRequest, Remote, Route, SendRequest, Status, Subject,
-    Uc, UcOperation, Ud, WcFlags, WindowType,
+    AccessFlags, Attributes, Bind, Completion, CompletionQueue, ConnectionLimits, Datagram, Endpoint,
+    ErrorKind, EventKind, Operation, ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, Remote,
+    Route, SendRequest, Status, Subject, Uc, UcOperation, Ud, WcFlags, WindowType,
 };
 
 #[test]
@@ -24,6 +24,38 @@ fn a_message_arrives_with_its_number() {
         let second = two.completion();
         assert_eq!((second.wr_id, second.immediate), (6, 0x0102_0304_u32.to_be()));
         assert!(second.flags.contains(WcFlags::WITH_IMM));
+    });
+}
+
+/// As two programs do that exchange what they have, and as one does that knows nothing of the other.
+#[test]
+fn both_sides_use_what_both_have() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let own = context.connection_limits(1).unwrap();
+        let device = context.query_device().unwrap().base;
+        assert_eq!(u32::from(own.incoming_reads), device.max_qp_rd_atom.min(255));
+        assert_eq!(own.mtu, context.query_port(1).unwrap().legacy_resp.active_mtu);
+        let peer: ConnectionLimits = own.to_string().parse().unwrap();
+        assert_eq!(peer, own);
+        let most = own.outgoing_reads.min(own.incoming_reads);
+        for (peer, reads) in [(peer, most), (ConnectionLimits::UNKNOWN, 1)] {
+            let (mut one, two) = rc_pair_with(target, |options| *options = options.agreed(&own, &peer));
+            let is = one.qp.query(QpAttrMask::MAX_QP_RD_ATOMIC | QpAttrMask::PATH_MTU).unwrap();
+            assert_eq!((is.max_rd_atomic, is.path_mtu), (reads, own.mtu.min(peer.mtu)));
+            assert!(is.max_dest_rd_atomic >= own.incoming_reads);
+            // More than can be outstanding in the second case.
+            two.memory.write(0, &[0x5a; 4096]).unwrap();
+            for number in 0..24 {
+                let at = 4096 + 64 * number as usize;
+                one.send(number, Operation::Read(two.remote(64 * number)), at..at + 64);
+            }
+            for number in 0..24 {
+                let ended = one.completion();
+                assert_eq!((ended.wr_id, ended.status), (number, Status::Success));
+            }
+            assert_eq!(one.bytes::<1536>(4096), [0x5a; 1536]);
+        }
     });
 }
 

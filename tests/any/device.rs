@@ -63,6 +63,30 @@ fn the_gid_table_holds_what_single_ports_have() {
 }
 
 #[test]
+fn an_entry_of_the_gid_table_that_is_not_there_is_named_with_the_limit() {
+    on_every_device(|target| {
+        let context = target.open();
+        let told = |port, index| {
+            let error = context.gid(port, index).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput), "{error}");
+            error.hint().expect("a hint").to_owned()
+        };
+        let ports = target.device.ports();
+        assert_eq!(told(255, 0), format!("port: 255 given, 1 to {ports} allowed"));
+        assert_eq!(told(0, 0), format!("port: 0 given, 1 to {ports} allowed"));
+        let len = context.query_port(1).unwrap().legacy_resp.gid_tbl_len;
+        if len == 0 {
+            return skip(target, "its port has no table");
+        }
+        let last = len - 1;
+        assert_eq!(told(1, len), format!("index in the GID table: {len} given, 0 to {last} allowed"));
+        if context.gid_table().unwrap().iter().all(|gid| gid.index != last) {
+            assert!(told(1, last).contains(&format!("entry {last} of the GID table of port 1 is empty")));
+        }
+    });
+}
+
+#[test]
 fn objects_come_and_go_in_any_order() {
     on_every_device(|target| {
         let context = target.open();
@@ -129,6 +153,22 @@ fn bad_sizes_and_flags_are_refused() {
         let vector = context.completion_vectors();
         assert_eq!(context.cq(1).vector(vector).create().unwrap_err().errno(), Some(EINVAL));
         pd.destroy().unwrap();
+    });
+}
+
+#[test]
+fn access_flags_that_do_not_fit_together_are_named() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        for (flags, given) in [
+            (AccessFlags::REMOTE_WRITE, "REMOTE_WRITE given"),
+            (AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC, "REMOTE_READ | REMOTE_ATOMIC given"),
+        ] {
+            let error = pd.register(4096, flags).unwrap_err();
+            assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, Some(EINVAL)), "{error}");
+            let hint = error.hint().expect("a hint");
+            assert!(hint.contains(given) && hint.contains("only with LOCAL_WRITE"), "{error}");
+        }
     });
 }
 

@@ -135,6 +135,19 @@ fn a_region_has_the_address_that_was_asked_for() {
 }
 
 #[test]
+fn a_region_has_an_address_and_a_key_for_the_peer() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let region = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ).unwrap();
+        let remote = region.remote();
+        assert_eq!((remote.address, remote.rkey), (region.address(), region.rkey()));
+        let memory = Mapping::from(MmapMut::map_anon(8192).unwrap());
+        let moved = pd.memory(&memory).range(4096..).iova(0x7000).access(AccessFlags::REMOTE_READ).register();
+        assert_eq!(moved.unwrap().remote().address, 0x7000);
+    });
+}
+
+#[test]
 fn memory_that_cannot_be_registered_is_refused() {
     on_every_device(|target| {
         let pd = target.open().alloc_pd().unwrap();

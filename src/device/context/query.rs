@@ -11,7 +11,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::Context;
 use crate::driver::PacketCaps;
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result, limit};
 
 /// What a device can do to raw packets.
 #[derive(Clone, Copy, Debug)]
@@ -190,9 +190,32 @@ impl Context {
             .value(GID_INDEX, index.into())
             .flags(FLAGS, 0)
             .output(RESP_ENTRY, entry.as_mut_bytes());
-        self.invoke(&mut command)
-            .map_err(|error| error.hinted_if(ErrorKind::NotFound, "that entry of the GID table is empty"))?;
+        self.invoke(&mut command).map_err(|error| self.explain_gid(error, port, index))?;
         Ok(Gid::from(&entry))
+    }
+
+    /// The error for an entry of the GID table, with a hint. Drivers do not agree on the errno for an empty entry, nor on that for an
+    /// index beyond the table.
+    #[cold]
+    fn explain_gid(&self, error: Error, port: u8, index: u32) -> Error {
+        if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) {
+            return error;
+        }
+        let ports = self.device().ports();
+        if !(1..=ports).contains(&port.into()) {
+            return error.hinted(limit("port", port, format_args!("1 to {ports}")));
+        }
+        let len = self.query_port(port).ok().map(|port| port.legacy_resp.gid_tbl_len);
+        match len {
+            Some(len) if index >= len => error.hinted(limit(
+                "index in the GID table",
+                index,
+                format_args!("0 to {}", len.saturating_sub(1)),
+            )),
+            _ => error.hinted(format!(
+                "entry {index} of the GID table of port {port} is empty: gid_table() lists the others"
+            )),
+        }
     }
 
     /// The partition key at `index` of the table of `port`.

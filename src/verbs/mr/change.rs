@@ -11,6 +11,7 @@ use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{ReregMr, ReregMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::register::explain_access;
 use super::{MemoryRegion, MemoryRegionCore, Place, meant};
 use crate::device::object;
 use crate::kernel::command::Command;
@@ -46,7 +47,7 @@ impl MemoryRegion {
         let op = "mr.change_access";
         let inner = self.alone(op)?;
         let request = ReregMr { flags: ACCESS, access_flags: access.bits(), ..ReregMr::new_zeroed() };
-        inner.change(op, request, None)?;
+        inner.change(op, request, None).map_err(|error| explain_access(error, access))?;
         inner.access = access;
         Ok(())
     }

@@ -7,7 +7,7 @@ mod register;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use crate::driver::request::Sge;
+use crate::driver::request::{Remote, Sge};
 use nix::errno::Errno;
 use uverbs_abi::types::AccessFlags;
 
@@ -105,6 +105,23 @@ impl MemoryRegion {
     #[inline]
     pub fn address(&self) -> u64 {
         self.0.place.address
+    }
+
+    /// The address and key of the region's first byte for the peer: what a peer needs for its requests, as
+    /// [`MemoryWindow::remote`](crate::MemoryWindow::remote). Which operations the peer may use depends on the
+    /// [access rights](Self::access).
+    ///
+    /// ```
+    /// use uverbs::{AccessFlags, Remote};
+    /// # fn main() -> uverbs::Result<()> {
+    /// let context = uverbs::SoftDevice::default().open()?;
+    /// let region = context.alloc_pd()?.register(4096, AccessFlags::REMOTE_READ)?;
+    /// assert_eq!(region.remote(), Remote { address: region.address(), rkey: region.rkey() });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn remote(&self) -> Remote {
+        Remote { address: self.address(), rkey: self.rkey() }
     }
 
     /// The access rights of the device and of the remote side.

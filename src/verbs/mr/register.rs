@@ -14,7 +14,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{MemoryRegion, MemoryRegionCore, Place, meant, outside};
 use crate::device::object::{Kind, Object};
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::mapping::Mapping;
 use crate::verbs::pd::ProtectionDomain;
 
@@ -89,7 +89,8 @@ impl ProtectionDomain {
         same_offset(op, offset, iova)?;
         let made = self.register_file(op, fd.as_raw_fd(), [offset, length, iova], access.bits());
         let made = made.map_err(|error| {
-            error.hinted_if(ErrorKind::Unsupported, "the driver cannot register memory of another device")
+            let hint = "the driver cannot register memory of another device";
+            explain_access(error.hinted_if(ErrorKind::Unsupported, hint), access)
         })?;
         let place = Place { memory: None, first: 0, len, address: iova };
         // The memory is pinned, or the other device says when it moves: advice is about memory of a process.
@@ -223,10 +224,39 @@ impl MemoryRegionBuilder<'_> {
             ErrorKind::Exhausted => {
                 error.hinted("memory is pinned: see `ulimit -l`; or the device has no room for more regions")
             }
-            _ => error,
+            _ => explain_access(error, self.access),
         })?;
         Ok(self.pd.region(made, self.access, place, self.access.contains(AccessFlags::ON_DEMAND)))
     }
+}
+
+/// The error with a hint if the kernel has refused the access flags (ib_check_mr_access, ib_verbs.h, Linux 6.1).
+pub(super) fn explain_access(error: Error, access: AccessFlags) -> Error {
+    if error.errno() != Some(Errno::EINVAL as i32) {
+        return error;
+    }
+    let changes = access & (AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC);
+    if !changes.is_empty() && !access.contains(AccessFlags::LOCAL_WRITE) {
+        return error.hinted(limit(
+            "access flags",
+            shown(access),
+            "REMOTE_WRITE and REMOTE_ATOMIC only with LOCAL_WRITE",
+        ));
+    }
+    let unknown = access.difference(AccessFlags::all());
+    if !unknown.is_empty() {
+        return error.hinted(limit("access flags", shown(access), "those of AccessFlags"));
+    }
+    error.hinted(format!("the kernel refuses the memory, or these access flags: {}", shown(access)))
+}
+
+/// The names of flags, and a number for those without a name.
+fn shown(access: AccessFlags) -> String {
+    let unknown = access.difference(AccessFlags::all());
+    let names =
+        access.iter_names().filter(|(name, _)| *name != "OPTIONAL_RANGE").map(|(name, _)| name.to_owned());
+    let rest = (!unknown.is_empty()).then(|| format!("{:#x}", unknown.bits()));
+    names.chain(rest).collect::<Vec<_>>().join(" | ")
 }
 
 impl Place {

@@ -64,7 +64,23 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Options of a connection; both sides should use the same `mtu`.
+/// Options of a connection. Both sides must use the same `mtu`, and neither may have more reads outstanding than the other one accepts:
+/// [`agreed`](Self::agreed) finds what both sides have.
+///
+/// ```
+/// use uverbs::{ConnectionOptions, Rc};
+/// # fn main() -> uverbs::Result<()> {
+/// # let context = uverbs::SoftDevice::default().open()?;
+/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(4)?);
+/// # let mut qp = pd.rc(&cq).create()?;
+/// let options = ConnectionOptions::new(1, 0);
+/// let (own, local) = (context.connection_limits(1)?, qp.endpoint(&options, 0)?);
+/// // Send `own` and `local` to the other side, and receive its limits and its endpoint.
+/// # let (peer, remote) = (own, local);
+/// qp.connect(&options.agreed(&own, &peer), &local, &remote)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Port, from 1.
@@ -75,8 +91,11 @@ pub struct ConnectionOptions {
     pub mtu: u8,
     /// The access rights of the other side to this side's memory.
     pub access: AccessFlags,
-    /// Maximum number of outstanding reads and atomic operations in each direction.
+    /// Maximum number of outstanding reads and atomic operations of this side. If more are posted, the device sends them when others
+    /// have completed.
     pub reads: u8,
+    /// Maximum number of outstanding reads and atomic operations of the other side; if it is less than `reads`, that number.
+    pub incoming_reads: u8,
     /// How long the other side must wait if no receive is posted: a code, 12 is 0.64 ms.
     pub rnr_timer: u8,
     /// Time to wait for an acknowledgement: 4.096 µs * 2^n.
@@ -88,8 +107,11 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Options for `port` with its GID at `gid_index`: packets of 1024 bytes, no access, and the timers of libibverbs' pingpong
-    /// programs.
+    /// Options for `port` with its GID at `gid_index` that work with any other side: packets of 1024 bytes, **one outstanding read or
+    /// atomic operation** in each direction, no access, and the timers of libibverbs' pingpong programs.
+    ///
+    /// Reads that are posted together are then executed one after the other. [`agreed`](Self::agreed) uses what the devices and ports
+    /// of both sides have.
     pub fn new(port: u8, gid_index: u8) -> Self {
         Self {
             port,
@@ -97,6 +119,7 @@ impl ConnectionOptions {
             mtu: mtu::MTU_1024,
             access: AccessFlags::empty(),
             reads: 1,
+            incoming_reads: 1,
             rnr_timer: 12,
             timeout: 14,
             retries: 7,
@@ -109,6 +132,11 @@ impl ConnectionOptions {
     pub fn access(mut self, access: AccessFlags) -> Self {
         self.access = access;
         self
+    }
+
+    /// The number of outstanding reads of the other side that this side accepts.
+    pub(super) fn accepted_reads(&self) -> u8 {
+        self.incoming_reads.max(self.reads)
     }
 
     /// The route to the other side, for datagrams: use it to create an [`AddressHandle`](crate::AddressHandle).
@@ -176,7 +204,9 @@ impl QueuePair<Rc> {
         remote: &Endpoint,
     ) -> Result<()> {
         self.modify(&options.init().access(options.access))?;
-        self.modify(&options.receive(remote).incoming_reads(options.reads).rnr_timer(options.rnr_timer))?;
+        self.modify(
+            &options.receive(remote).incoming_reads(options.accepted_reads()).rnr_timer(options.rnr_timer),
+        )?;
         self.modify(&options.send(local))
     }
 }

@@ -5,6 +5,7 @@ mod connect;
 mod counting;
 pub(crate) mod create;
 mod drain;
+mod limits;
 mod multicast;
 mod operation;
 mod post;
@@ -23,6 +24,7 @@ pub use self::attributes::Attributes;
 pub use self::connect::{ConnectionOptions, Endpoint};
 pub use self::create::{Capacity, QueuePairBuilder};
 use self::drain::Markers;
+pub use self::limits::ConnectionLimits;
 use self::multicast::Groups;
 pub use self::multicast::{MULTICAST_QP, Membership};
 pub use self::operation::{

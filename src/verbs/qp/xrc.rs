@@ -151,7 +151,9 @@ impl XrcReceiveQueuePair {
     #[doc(alias = "ibv_modify_qp")]
     pub fn connect(&mut self, options: &ConnectionOptions, remote: &Endpoint) -> Result<()> {
         self.modify(&options.init().access(options.access))?;
-        self.modify(&options.receive(remote).incoming_reads(options.reads).rnr_timer(options.rnr_timer))
+        self.modify(
+            &options.receive(remote).incoming_reads(options.accepted_reads()).rnr_timer(options.rnr_timer),
+        )
     }
 
     /// Changes the state, and attributes with it, for every process that has the queue pair open.

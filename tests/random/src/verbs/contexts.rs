@@ -71,7 +71,10 @@ pub(super) const VERBS: &[&[Verb]] = &[
             Ok(format!("{is_same} {} {:?}", context.completion_vectors() > 0, context.has_devx()))
         }),
         verb("port", 1, &[Has(Context), One(&[1, 0, 2, 255])], |w, a| {
-            let port = w.contexts.get(a[0])?.query_port(a[1] as u8)?;
+            let context = w.contexts.get(a[0])?;
+            let port = context.query_port(a[1] as u8)?;
+            let limits = context.connection_limits(a[1] as u8)?;
+            assert!((256..=4096).contains(&limits.mtu_bytes()));
             Ok(format!("{}", port.legacy_resp.state))
         }),
         verb("port-speed", 1, &[Has(Context), One(&[1, 0, 2, 255])], |w, a| {

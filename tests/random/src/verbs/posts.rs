@@ -111,7 +111,8 @@ pub(super) const VERBS: &[&[Verb]] = &[&[
         &[Has(Pairs), Word(OPERATIONS), Has(Region), OFFSETS, Has(Region), OFFSETS, LENGTHS, Bits(4), TIMES],
         |w, a| {
             let region = w.regions.get(a[2])?;
-            let remote = Remote { address: region.address().wrapping_add(a[3]), rkey: region.rkey() };
+            let Remote { address, rkey } = region.remote();
+            let remote = Remote { address: address.wrapping_add(a[3]), rkey };
             post(w, a[0], a[1], remote, &a[4..])
         },
     ),
