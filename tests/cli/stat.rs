@@ -76,7 +76,9 @@ impl Tree {
     /// A run with these devices; `None` if RDMA netlink answers, because it reports other devices.
     fn command(&self, arguments: &[&str]) -> Option<Command> {
         let mut list = command(&["devices"]);
-        if !said(list.env("SYSFS_PATH", &self.0)).contains("\nsome0 ") {
+        // The devices have no files, which is said on standard error.
+        let output = list.env("SYSFS_PATH", &self.0).output().expect("the program starts");
+        if !text(&output.stdout).contains("\nsome0 ") {
             skipped("uverbs stat on a made-up tree: RDMA netlink answers on this machine");
             return None;
         }
@@ -90,6 +92,32 @@ impl Drop for Tree {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+#[test]
+fn a_port_is_listed_although_its_device_cannot_be_opened() {
+    let tree = Tree::new("devices");
+    let port = "class/infiniband/some1/ports/1";
+    tree.file(&format!("{port}/rate"), "100 Gb/sec (4X EDR)\n");
+    tree.file(&format!("{port}/link_layer"), "InfiniBand\n");
+    tree.file(&format!("{port}/gids/0"), "fe80:0000:0000:0000:0011:2233:4455:6677\n");
+    let Some(mut list) = tree.command(&["devices", "some1"]) else { return };
+    let output = list.output().expect("the program starts");
+    let (table, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
+    let row = table.lines().nth(1).expect("a row").split_whitespace().collect::<Vec<_>>();
+    assert_eq!((row[0], &row[3..8]), ("some1", &["1", "ACTIVE", "100", "Gb/s", "-"][..]), "{table}");
+    assert!(
+        stderr.starts_with(
+            "uverbs: some1: some of its ports could not be seen, such as the MTU: device.open: "
+        ),
+        "{stderr}"
+    );
+    let addresses = said(&mut tree.command(&["devices", "--gids", "some1"]).expect("as before"));
+    assert!(
+        addresses.contains("fe80:0000:0000:0000:0011:2233:4455:6677") && addresses.contains("IB"),
+        "{addresses}"
+    );
 }
 
 #[test]

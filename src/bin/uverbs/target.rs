@@ -127,6 +127,17 @@ impl Target {
         })
     }
 
+    /// Refuses an open device without flows, whatever the rule.
+    pub(crate) fn needs_flows(&self, context: &Context) -> Outcome {
+        if context.has_flows()? {
+            return Ok(());
+        }
+        let (name, driver) = (self.device.name(), self.device.driver());
+        Err(Failure::Unsupported(format!(
+            "{name} has no flows, so no rule can count there: its driver is {driver}; mlx5 has flows, and soft0"
+        )))
+    }
+
     /// Refuses a port that the device does not have.
     pub(crate) fn check_port(&self, port: impl Into<u32>) -> Outcome {
         let (port, ports) = (port.into(), self.device.ports());
@@ -143,5 +154,30 @@ impl Target {
         let file = std::fs::metadata(path).ok()?;
         let (mode, user, group) = (file.mode() & 0o7777, file.uid(), file.gid());
         Some(format!("the mode of {} is {mode:04o}, owner {user}, group {group}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_flows_is_refused_by_name() {
+        let target = |has| Target::embedded(SoftDevice::new(Profile::default().with_flows(has)), false);
+        let told = |target: &Target| target.needs_flows(&target.open().expect("it opens"));
+        told(&target(true)).expect("it has flows");
+        let failure = told(&target(false)).expect_err("it has none");
+        assert_eq!(failure.exit_code(), 5);
+        assert!(
+            failure.to_string().starts_with("soft0 has no flows, so no rule can count there"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_refused_with_those_that_are() {
+        let failure = Target::find("nope", false).expect_err("it is not there");
+        assert!(failure.to_string().contains("soft0 (embedded)"), "{failure}");
+        assert!(missing().to_string().contains("soft0 (embedded)"), "{}", missing());
     }
 }

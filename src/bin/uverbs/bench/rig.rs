@@ -44,6 +44,7 @@ impl Rig {
     pub(super) fn new(target: &Target, port: u8) -> Outcome<Self> {
         target.check_port(port)?;
         let context = target.open()?;
+        target.needs_flows(&context)?;
         let pd = context.alloc_pd()?;
         let cq = context.create_cq(1)?;
         let qp = pd.raw_packet(&cq).send_depth(1).receive_depth(1).connect(port)?;

@@ -1,26 +1,78 @@
 //! `uverbs devices`: what there is.
 
+mod gids;
+mod port;
+
 use serde::Serialize;
 use uverbs::{Device, SoftDevice};
 
+use self::port::Port;
 use crate::Outcome;
+use crate::failure::{self, Failure};
 use crate::output::Output;
 use crate::table::{Cell, Colours, Table};
+use crate::target::Target;
 
 /// Options of `uverbs devices`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Only these devices. Default: all of the machine, and the embedded one.
+    #[arg(value_name = "DEV")]
+    words: Vec<String>,
+    /// Only this device; may be repeated.
+    #[arg(short, long, value_name = "DEV")]
+    device: Vec<String>,
+    /// List the addresses (GIDs) of the ports, as `show_gids` does.
+    #[arg(long)]
+    gids: bool,
     /// Print one JSON array.
     #[arg(long)]
     json: bool,
 }
 
+impl Args {
+    fn wanted(&self) -> Outcome<Vec<Device>> {
+        let names: Vec<_> = self.words.iter().chain(&self.device).collect();
+        if !names.is_empty() {
+            return names.into_iter().map(|name| Ok(Target::find(name, false)?.device)).collect();
+        }
+        let mut devices: Vec<Device> = uverbs::devices()?.into_iter().collect();
+        devices.push(SoftDevice::default().device());
+        Ok(devices)
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Outcome {
-    let mut devices: Vec<Device> = uverbs::devices()?.into_iter().collect();
-    devices.push(SoftDevice::default().device());
-    let rows: Vec<Row> = devices.iter().map(Row::of).collect();
+    let devices = args.wanted()?;
     let mut output = Output::new();
-    if args.json { output.json(&rows) } else { output.text(table(&rows)) }
+    if args.gids {
+        return addresses(&devices, args.json, &mut output);
+    }
+    let mut rows = Vec::new();
+    for device in &devices {
+        let (ports, unseen) = port::all(device);
+        if let Some(error) = unseen {
+            let name = device.name().escape_debug();
+            failure::remark(format_args!(
+                "{name}: some of its ports could not be seen, such as the MTU: {error}"
+            ));
+        }
+        rows.push(Row::of(device, ports));
+    }
+    if args.json { output.json(&rows) } else { output.text(text(&table(&rows))) }
+}
+
+/// The addresses of devices. One that cannot be read does not hide those of others.
+fn addresses(devices: &[Device], json: bool, output: &mut Output) -> Outcome {
+    let (mut rows, mut refused) = (Vec::new(), Vec::new());
+    for device in devices {
+        match gids::all(device) {
+            Ok(found) => rows.extend(found),
+            Err(error) => refused.push(Err(Failure::from(error).said_of(device.name().escape_debug()))),
+        }
+    }
+    let printed = if json { output.json(&rows) } else { output.text(text(&gids::table(&rows))) };
+    failure::first([printed].into_iter().chain(refused))
 }
 
 /// A device, as `--json` shows it.
@@ -38,6 +90,7 @@ struct Row {
     sys_image_guid: String,
     firmware: String,
     net_devices: Vec<NetDevice>,
+    port_states: Vec<Port>,
 }
 
 /// A network interface of a port.
@@ -55,7 +108,7 @@ impl NetDevice {
 }
 
 impl Row {
-    fn of(device: &Device) -> Self {
+    fn of(device: &Device, port_states: Vec<Port>) -> Self {
         Self {
             name: device.name().to_owned(),
             index: device.index(),
@@ -68,29 +121,43 @@ impl Row {
             sys_image_guid: device.sys_image_guid().to_string(),
             firmware: device.firmware().to_owned(),
             net_devices: NetDevice::all(device),
+            port_states,
         }
     }
 
-    fn cells(&self) -> [String; 7] {
-        let names: Vec<_> = self.net_devices.iter().map(|net| net.name.as_str()).collect();
-        let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
-        [
-            self.name.clone(),
-            self.driver.to_owned(),
-            self.node.clone().unwrap_or_else(|| "(embedded)".to_owned()),
-            self.ports.to_string(),
-            self.node_guid.clone(),
-            or_dash(&self.firmware),
-            or_dash(&names.join(",")),
-        ]
+    /// A line for each port; one for a device without any.
+    fn lines(&self) -> impl Iterator<Item = Vec<Cell>> {
+        let none = self.port_states.is_empty().then(Port::default);
+        let or_dash =
+            |text: &str| if text.is_empty() { "-".to_owned() } else { text.escape_debug().to_string() };
+        self.port_states.iter().cloned().chain(none).map(move |port| {
+            let nets = self.net_devices.iter().filter(|net| net.port == port.port);
+            let nets: Vec<_> = nets.map(|net| net.name.as_str()).collect();
+            vec![
+                or_dash(&self.name).into(),
+                self.driver.into(),
+                self.node.clone().unwrap_or_else(|| "(embedded)".to_owned()).into(),
+                Cell::number(port.port),
+                or_dash(port.state.as_deref().unwrap_or_default()).into(),
+                Cell::number(port.speed()),
+                Cell::or_dash(port.mtu),
+                or_dash(&nets.join(",")).into(),
+                self.node_guid.as_str().into(),
+                or_dash(&self.firmware).into(),
+            ]
+        })
     }
 }
 
-/// Columns as wide as what is in them.
-fn table(rows: &[Row]) -> String {
-    let mut table =
-        Table::with_head(&["NAME", "DRIVER", "NODE", "PORTS", "NODE GUID", "FIRMWARE", "NET DEVICES"]);
-    rows.iter().for_each(|row| table.push(row.cells().map(Cell::from).into()));
+fn table(rows: &[Row]) -> Table {
+    let head =
+        ["NAME", "DRIVER", "NODE", "PORT", "STATE", "SPEED", "MTU", "NET DEVICES", "NODE GUID", "FIRMWARE"];
+    let mut table = Table::with_head(&head);
+    rows.iter().flat_map(Row::lines).for_each(|line| table.push(line));
+    table
+}
+
+fn text(table: &Table) -> String {
     let mut text = String::new();
     table.write(&mut text, "", Colours::new());
     text

@@ -44,7 +44,7 @@ pub(super) fn bytes(number: u8) -> &'static str {
     }
 }
 
-pub(super) fn link(number: u8) -> &'static str {
+pub(crate) fn link(number: u8) -> &'static str {
     match number {
         link_layer::UNSPECIFIED => "Unspecified",
         link_layer::INFINIBAND => "InfiniBand",
@@ -65,7 +65,7 @@ pub(super) fn lanes(number: u8) -> &'static str {
     }
 }
 
-pub(super) fn width(number: u8) -> &'static str {
+pub(crate) fn width(number: u8) -> &'static str {
     match number {
         1 => "1",
         2 => "4",
@@ -76,7 +76,7 @@ pub(super) fn width(number: u8) -> &'static str {
     }
 }
 
-pub(super) fn speed(number: u32) -> &'static str {
+pub(crate) fn speed(number: u32) -> &'static str {
     match number {
         1 => "2.5 Gbps",
         2 => "5.0 Gbps",

@@ -58,6 +58,7 @@ impl Rig {
             Err(Failure::Uverbs(error)) if error.kind() == ErrorKind::Unsupported => (target.open()?, false),
             Err(failure) => return Err(failure),
         };
+        target.needs_flows(&context)?;
         let (cq, pd) = (context.create_cq(1)?, context.alloc_pd()?);
         Ok(Self { pools: Vec::new(), has_pools, ports: Vec::new(), cq, pd, context })
     }

@@ -76,6 +76,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
+    if args.rules.is_none() {
+        // Before anything is said about rules.
+        let target = args.device.find(false)?;
+        target.needs_flows(&target.open()?)?;
+    }
     match args.many()? {
         Some(wanted) => many(args, wanted, trace),
         None => one(args, trace),
