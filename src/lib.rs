@@ -114,7 +114,10 @@ pub use self::counters::{
     Cached, Counters, Point, Rates, Reader, Sampler, SamplerReport, SamplerThread, Seen, Snapshot, Stamp,
     Tick,
 };
-pub use self::device::context::{AsyncEvent, Context, EventKind, Gid, GidKind, OpenOptions, Subject};
+pub use self::device::context::{
+    AsyncEvent, Context, EventKind, Gid, GidCandidate, GidChoice, GidFault, GidKind, GidReason, OpenOptions,
+    Peer, Subject,
+};
 pub use self::device::{Device, Devices, Guid, Interface, devices, devices_in, resources, statistics};
 pub use self::driver::completion::{Completion, Status};
 pub use self::flow::{

@@ -1,6 +1,7 @@
 //! Devices: the existing ones, before they are opened.
 
 pub(crate) mod context;
+mod interfaces;
 mod netlink;
 pub(crate) mod object;
 pub mod resources;
@@ -185,6 +186,11 @@ impl Device {
             #[cfg(feature = "soft")]
             Node::Soft(device) => Some(Box::new(device.ring_device(qp))),
         }
+    }
+
+    /// The name of the network interface to which a GID belongs, in whichever network namespace it is.
+    fn interface_of(&self, port: u8, index: u32) -> Option<String> {
+        sysfs::interface_of(self.sysfs.as_ref()?, port, index)
     }
 
     /// Reads a partition key.

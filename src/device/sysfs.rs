@@ -111,6 +111,11 @@ pub(super) fn interfaces(device: &Path) -> Vec<Interface> {
     found
 }
 
+/// The interface to which the GID at `index` belongs.
+pub(super) fn interface_of(device: &Path, port: u8, index: u32) -> Option<String> {
+    line(&device.join(format!("ports/{port}/gid_attrs/ndevs/{index}"))).filter(|name| !name.is_empty())
+}
+
 /// A partition key of the device whose directory is `device`.
 pub(super) fn pkey(device: &Path, port: u8, index: u16) -> Result<u16> {
     const OP: &str = "pkey.query";

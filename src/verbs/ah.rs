@@ -1,5 +1,6 @@
 //! Address handles: the destinations of datagrams.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -72,6 +73,19 @@ impl Route {
         let is_global = dlid == 0 || self.gid != [0; 16];
         AhAttr { grh, dlid, sl, port_num, is_global: is_global.into(), ..AhAttr::new_zeroed() }
     }
+}
+
+/// Adds a hint to an error of the kernel that it finds no way from a GID of this side to the peer's (addr_resolve, addr.c, Linux 6.1).
+pub(super) fn unreachable(error: Error, index: u8, gid: &[u8; 16]) -> Error {
+    use Errno::{EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT};
+    let of_route = [EADDRNOTAVAIL, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT].map(|errno| errno as i32);
+    if !error.errno().is_some_and(|errno| of_route.contains(&errno)) {
+        return error;
+    }
+    let to = Ipv6Addr::from(*gid).to_canonical();
+    error.hinted(format!(
+        "no route from GID {index} to {to}, or no neighbour answers there; Context::gid_for says which GIDs can be used"
+    ))
 }
 
 /// Why a routing header names no route back.
@@ -237,8 +251,11 @@ impl ProtectionDomain {
             .input(CORE_IN, &request)
             .output(CORE_OUT, response.as_mut_bytes())
             .driver_payload(plan.payload());
+        let grh = &attr.grh;
         context.invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table")
+            let error =
+                error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table");
+            unreachable(error, grh.sgid_index, &grh.dgid)
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
         let inner = AddressHandleCore { object, address: plan.address(), _pd: self.clone() };
@@ -389,6 +406,19 @@ mod tests {
         assert_eq!(RoutingHeader::parse(&header), Err(NoRoute::NoHeader));
         header[24] = 0xff;
         assert_eq!(RoutingHeader::parse(&header), Err(NoRoute::Multicast));
+    }
+
+    #[test]
+    fn a_missing_route_names_both_ends() {
+        let told = unreachable(Error::kernel("qp.modify", Errno::ENETUNREACH), 3, &V4);
+        assert_eq!(
+            told.to_string(),
+            "qp.modify: failed (ENETUNREACH): no route from GID 3 to 192.0.2.1, or no neighbour answers there; Context::gid_for says \
+             which GIDs can be used"
+        );
+        for errno in [Errno::EINVAL, Errno::ENODEV, Errno::ENOMEM] {
+            assert_eq!(unreachable(Error::kernel("qp.modify", errno), 3, &V4).hint(), None);
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::common::*;
 use uverbs::abi::types::port_state;
-use uverbs::{AccessFlags, ErrorKind};
+use uverbs::{AccessFlags, ErrorKind, Gid, Peer};
+
+const ENETDOWN: i32 = 100;
 
 #[test]
 fn an_open_device_answers_queries() {
@@ -227,4 +229,35 @@ fn a_device_that_lacks_a_feature_says_so() {
     let raw = Raw::new(&context);
     let rule = uverbs::FlowRule::normal(1);
     refuses(raw.qp.create_flow(&rule), ErrorKind::Unsupported, EOPNOTSUPP, "no flows");
+}
+
+#[test]
+fn the_chosen_gid_is_the_first_of_those_that_can_be_used() {
+    on_every_device(|target| {
+        let context = target.open();
+        let candidates = context.gid_candidates(1, Peer::Unknown).unwrap();
+        let mut rated: Vec<_> = candidates.iter().map(|candidate| candidate.gid.index).collect();
+        rated.sort_unstable();
+        let table = context.gid_table().unwrap();
+        let listed: Vec<_> = table.iter().filter(|gid| gid.port == 1).map(|gid| gid.index).collect();
+        assert_eq!(rated, listed);
+        match (context.check_port_active(1), context.gid_for(1, Peer::Unknown)) {
+            (Ok(()), Ok(chosen)) => {
+                assert_eq!(chosen.gid, context.gid(1, chosen.index.into()).unwrap());
+                let first = &candidates[0];
+                assert_eq!((first.gid, first.rating), (chosen.gid, Ok(chosen.reason)));
+                // A peer with that GID is reached from it, or from one of the same family.
+                let same = context.gid_for(1, chosen.gid.raw).unwrap();
+                let is_ipv4 = |gid: Gid| gid.raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+                assert_eq!(is_ipv4(same.gid), is_ipv4(chosen.gid));
+            }
+            // As on a virtual ConnectX with an Ethernet port and without a network interface.
+            (Err(down), Err(error)) => {
+                assert_eq!(down, error);
+                assert_eq!(error.errno(), Some(ENETDOWN));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(context.gid_for(200, Peer::Unknown).unwrap_err().kind(), ErrorKind::InvalidInput);
+    });
 }

@@ -2,6 +2,7 @@
 
 mod door;
 mod event;
+mod gids;
 mod identify;
 mod invalidated;
 mod kept;
@@ -23,6 +24,7 @@ use self::door::Door;
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::door::Unseen;
 pub use self::event::{AsyncEvent, EventKind, Subject};
+pub use self::gids::{GidCandidate, GidChoice, GidFault, GidReason, Peer};
 pub(crate) use self::invalidated::Invalidated;
 use self::invalidated::Keys;
 use self::kept::Abandoned;

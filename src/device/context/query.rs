@@ -1,5 +1,6 @@
 //! Queries of the device: limits, ports, addresses.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
@@ -313,6 +314,17 @@ pub enum GidKind {
     RoceV2,
     /// A type that this crate does not know.
     Unknown(u32),
+}
+
+impl fmt::Display for GidKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InfiniBand => f.write_str("InfiniBand"),
+            Self::RoceV1 => f.write_str("RoCE v1"),
+            Self::RoceV2 => f.write_str("RoCE v2"),
+            Self::Unknown(number) => write!(f, "type {number}"),
+        }
+    }
 }
 
 impl From<&GidEntry> for Gid {

@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::{AccessFlags, mtu};
 
 use super::{Attributes, QpState, QueuePair, QueuePairCore, RawPacket, Rc, Srd, Uc, Ud, XrcSend};
+use crate::device::context::Peer;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::ah::Route;
 
@@ -37,6 +38,12 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gid = u128::from_be_bytes(self.gid);
         write!(f, "{:04x}:{:06x}:{:06x}:{gid:032x}", self.lid, self.qp_num, self.psn)
+    }
+}
+
+impl From<&Endpoint> for Peer {
+    fn from(endpoint: &Endpoint) -> Self {
+        Self::Gid(endpoint.gid)
     }
 }
 
@@ -107,8 +114,9 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
-    /// Options for `port` with its GID at `gid_index` that work with any other side: packets of 1024 bytes, **one outstanding read or
-    /// atomic operation** in each direction, no access, and the timers of libibverbs' pingpong programs.
+    /// Options for `port` with its GID at `gid_index`, which [`Context::gid_for`](crate::Context::gid_for) chooses. They work with any
+    /// other side: packets of 1024 bytes, **one outstanding read or atomic operation** in each direction, no access, and the timers of
+    /// libibverbs' pingpong programs.
     ///
     /// Reads that are posted together are then executed one after the other. [`agreed`](Self::agreed) uses what the devices and ports
     /// of both sides have.

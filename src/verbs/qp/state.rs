@@ -15,6 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Attributes, QpType, QueuePair, QueuePairCore};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::verbs::ah::unreachable;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -184,6 +185,10 @@ impl QueuePairCore {
     pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<()> {
         let request = attributes.request();
         self.modify(type_, request).map_err(|error| {
+            let error = match attributes.mask().contains(QpAttrMask::AV) {
+                true => unreachable(error, request.dest.sgid_index, &request.dest.dgid),
+                false => error,
+            };
             let refused = error.kind() == ErrorKind::InvalidInput;
             let ends = matches!(request.qp_state, qp_state::RESET | qp_state::ERR);
             if refused && ends && self.stops_alone(type_) {
