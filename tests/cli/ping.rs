@@ -124,6 +124,53 @@ fn both_sides_in_one_process() {
 }
 
 #[test]
+fn the_gid_is_told_with_the_reason() {
+    let listing = run(&["--iters", "3"]);
+    let listing = text(&listing.stdout);
+    assert!(
+        listing.contains("gid       1, 192.0.2.1 (RoCE v2): the first in the order of choice\n"),
+        "{listing}"
+    );
+    let listing = run(&["--iters", "3", "--gid-index", "0"]);
+    let listing = text(&listing.stdout);
+    assert!(
+        listing.contains("gid       0, fe80::") && listing.contains("(RoCE v2): by --gid-index"),
+        "{listing}"
+    );
+    let output = run(&["--iters", "3", "--json"]);
+    let report: Value = serde_json::from_str(text(&output.stdout)).expect("one JSON document");
+    let gid = &report["gid"];
+    assert_eq!((&gid["index"], &gid["gid"]), (&1.into(), &"::ffff:192.0.2.1".into()));
+    assert_eq!((&gid["type"], &gid["interface"]), (&"RoCE v2".into(), &Value::Null));
+    assert_eq!(gid["reason"], "the first in the order of choice");
+}
+
+/// Between an IPv4 and an IPv6 address there is no route.
+#[test]
+fn a_peer_with_a_gid_of_the_other_family_is_told() {
+    for (more, gid, both) in [
+        (&["--timeout", PATIENT][..], "fd000000000000000000000000000009", ["fd00::9", "192.0.2.1"]),
+        (
+            &["--timeout", PATIENT, "--gid-index", "0"],
+            "00000000000000000000ffffc0000209",
+            ["192.0.2.9", "fe80::"],
+        ),
+    ] {
+        let told = client_with(more, move |client| {
+            endpoint_of(client);
+            client.write_all(format!("0000:000011:37a5f0:{gid}\0").as_bytes()).expect("it is sent");
+            let _ = client.read_to_end(&mut Vec::new());
+        });
+        let [other, own] = both;
+        assert!(
+            told.contains(&format!("the other side's GID is {other}, and this side's is {own}")),
+            "{told}"
+        );
+        assert!(told.ends_with("choose with --gid-index on one side"), "{told}");
+    }
+}
+
+#[test]
 fn one_side_operates_on_the_memory_of_the_other() {
     let reliable =
         ["rc", "xrc"].map(|kind| [(kind, "write", 4096), (kind, "read", 4096), (kind, "atomic", 8)]);

@@ -7,7 +7,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::iter::repeat_n;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,11 @@ impl Peer {
         stream.set_write_timeout(Some(timeout))?;
         let address = stream.peer_addr()?;
         // An IPv4 client of an IPv6 socket is reported with its IPv4 address.
-        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let address = match address.ip().to_canonical() {
+            IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+            // With its zone.
+            IpAddr::V6(_) => address,
+        };
         Ok(Self { stream, address, timeout, stop: stop.clone() })
     }
 

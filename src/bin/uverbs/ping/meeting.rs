@@ -1,11 +1,12 @@
 //! How the sides connect, what they do, and how they end.
 
-use uverbs::ConnectionOptions;
+use uverbs::{ConnectionOptions, Context};
 
 use super::Args;
 use super::address::Address;
 use super::counted::Watch;
 use super::exchange::{self, Peer, Words};
+use super::gid::Own;
 use super::one_sided::{self, Op};
 use super::side::{self, Side};
 use super::transport::Transport;
@@ -34,27 +35,31 @@ impl Meeting {
     pub(super) fn new<T: Transport>(
         args: &Args,
         sides: &mut [Side<T>],
-        options: &ConnectionOptions,
+        context: &Context,
+        (gid, mut options): (&mut Own, ConnectionOptions),
         output: &mut Output,
         stop: &Stop,
     ) -> Outcome<Option<Self>> {
         let side = match sides {
             [one, two] => {
                 let remotes = two.addresses();
-                one.connect(options, &remotes)?;
-                two.connect(options, &one.addresses())?;
+                one.connect(&options, gid, &remotes)?;
+                two.connect(&options, gid, &one.addresses())?;
                 return Ok(Some(Self { role: Role::Loopback, remotes }));
             }
             [side, ..] => side,
             [] => return Ok(None),
         };
-        let (own, words) = (side.addresses(), side.plan.words);
+        let words = side.plan.words;
         let says_done = words != Words::Extended;
         if let Some(host) = args.host()? {
             let mut server = Peer::connect(host, args.port_number, args.timeout, stop)?;
-            server.tell(words, &own)?;
+            gid.fit(context, server.address())?;
+            options.gid_index = gid.index;
+            side.set_gid(gid);
+            server.tell(words, &side.addresses())?;
             let Some(remotes) = server.hear(words)? else { return Ok(None) };
-            side.connect(options, &remotes)?;
+            side.connect(&options, gid, &remotes)?;
             if says_done {
                 server.say(words.last())?;
             }
@@ -68,8 +73,13 @@ impl Meeting {
         drop(listener);
         let Some(remotes) = client.hear(words)? else { return Ok(None) };
         // The client sends as soon as it knows the address, so this side must be ready before that.
-        side.connect(options, &remotes)?;
-        client.tell(words, &own)?;
+        if let [remote, ..] = &*remotes {
+            gid.fit(context, &remote.endpoint)?;
+            options.gid_index = gid.index;
+            side.set_gid(gid);
+        }
+        side.connect(&options, gid, &remotes)?;
+        client.tell(words, &side.addresses())?;
         if says_done && !client.hear_word(words.last())? {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 mod address;
 mod counted;
 mod exchange;
+mod gid;
 mod line;
 mod meeting;
 mod one_sided;
@@ -12,10 +13,12 @@ mod transport;
 
 use std::time::{Duration, Instant};
 
-use uverbs::{ConnectionOptions, Context, ErrorKind, GidKind, Rc, Srd, Uc, Ud, XrcSend};
+use uverbs::abi::write::QueryPortResp;
+use uverbs::{ConnectionOptions, Rc, Srd, Uc, Ud, XrcSend};
 
 use self::counted::Watch;
 use self::exchange::Words;
+use self::gid::Own;
 use self::meeting::{Meeting, Role};
 use self::one_sided::Op;
 use self::report::Report;
@@ -27,9 +30,6 @@ use crate::output::Output;
 use crate::stop::Stop;
 use crate::target::{self, Target};
 use crate::units;
-
-/// The beginning of a GID that is an IPv4 address.
-const IPV4: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Options of `uverbs ping`.
 #[derive(Debug, clap::Args)]
@@ -60,10 +60,12 @@ pub(crate) struct Args {
     /// Number of messages in each direction, of all queue pairs together, or of operations; the same on both sides.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
-    /// Bytes of a message or an operation, the same on both sides; default 4096, with ud 1024, for an atomic operation 8.
+    /// Bytes of a message or an operation, the same on both sides; default 4096, with ud 1024 or the port's MTU if that is
+    /// less, for an atomic operation 8.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Option<u32>,
-    /// Index of this side's GID; default: the first RoCE v2 address that is an IPv4 address, else 0.
+    /// Index of this side's GID; default: on RoCE an address of an interface of this network namespace that fits the other
+    /// side, version 2 before 1, else 0. The result names it, and the reason.
     #[arg(long, value_name = "INDEX")]
     gid_index: Option<u8>,
     /// The device's port, from 1.
@@ -143,7 +145,10 @@ pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
 fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     let context = target.open()?;
     args.check()?;
-    let size = args.size_of::<T>(target, &context)?;
+    target.check_port(args.ib_port)?;
+    let port = context.query_port(args.ib_port)?.legacy_resp;
+    let size = args.size_of::<T>(target, &port)?;
+    context.check_port_active(args.ib_port)?;
     let words = match args.qps {
         Some(qps) => Words::Shared(qps as usize),
         None if matches!(args.transport, Kind::Xrc) => Words::Extended,
@@ -151,8 +156,9 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     };
     let (iters, op, has_gid) = (args.iters, args.op, args.gid_index.is_some());
     let plan = Plan { iters, size: size as usize, op, words, has_gid };
-    let options = ConnectionOptions::new(args.ib_port, args.gid_index(target, &context)?)
-        .access(args.op.remote_access());
+    let mut gid = Own::find(target, &context, args.ib_port, args.gid_index)?;
+    let mut options = ConnectionOptions::new(args.ib_port, gid.index).access(args.op.remote_access());
+    options.mtu = packet(options.mtu, port.active_mtu);
     let mut output = Output::new();
     let watch = if args.counter { Some(Watch::new()?) } else { None };
     let side = || Side::<T>::new(&context, &options, plan, watch.as_ref());
@@ -161,7 +167,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     if args.loopback || (target.soft.is_some() && args.host()?.is_none()) {
         sides.push(side()?);
     }
-    let met = Meeting::new(args, &mut sides, &options, &mut output, stop);
+    let met = Meeting::new(args, &mut sides, &context, (&mut gid, options), &mut output, stop);
     let start = Instant::now();
     let played = match met {
         Ok(Some(mut meeting)) => meeting.work(args, &mut sides, watch.as_ref(), stop).and_then(|()| {
@@ -170,7 +176,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
             // For operations on its memory, a server only knows when the client has ended.
             let waited = op != Op::Send && matches!(meeting.role, Role::Server(_));
             let elapsed = if waited { start.elapsed() } else { worked };
-            Ok(Some(Report::new(args, target, &meeting, &sides[0], size, elapsed)))
+            Ok(Some(Report::new(args, target, &meeting, &sides[0], (size, &gid), elapsed)))
         }),
         other => other.map(|_| None),
     };
@@ -182,6 +188,11 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
         None => Err(Failure::Other("ended before the two sides had connected".to_owned())),
     });
     failure::first([printed, released])
+}
+
+/// The code of the size of packets: not more than the port sends. A port that does not report it has 0.
+fn packet(usual: u8, active: u8) -> u8 {
+    if active > 0 { usual.min(active) } else { usual }
 }
 
 impl Args {
@@ -222,36 +233,58 @@ impl Args {
     }
 
     /// Bytes of a message.
-    fn size_of<T: Transport>(&self, target: &Target, context: &Context) -> Outcome<u32> {
-        let (port, ports, name) = (self.ib_port, target.device.ports(), target.device.name());
-        if u32::from(port) > ports {
-            return Err(Failure::NotFound(format!("no port {port} on {name}; the last one is {ports}")));
+    fn size_of<T: Transport>(&self, target: &Target, port: &QueryPortResp) -> Outcome<u32> {
+        let longest = T::longest(port);
+        let usual = if self.op == Op::Atomic { 8 } else { T::SIZE.min(longest) };
+        match self.size {
+            Some(size) if size > longest => Err(Failure::Usage(format!(
+                "--size {size}: a message is at most {longest} bytes on port {} of {}",
+                self.ib_port,
+                target.device.name()
+            ))),
+            given => Ok(given.unwrap_or(usual)),
         }
-        let longest = T::longest(&context.query_port(port)?.legacy_resp);
-        let size = self.size.unwrap_or(if self.op == Op::Atomic { 8 } else { T::SIZE });
-        if size > longest {
-            let text =
-                format!("--size {size}: a message is at most {longest} bytes on port {port} of {name}");
-            return Err(Failure::Usage(text));
-        }
-        Ok(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use uverbs::SoftDevice;
+    use uverbs::abi::types::mtu;
+    use uverbs::soft::Profile;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
     }
 
-    fn gid_index(&self, target: &Target, context: &Context) -> Outcome<u8> {
-        if let Some(index) = self.gid_index {
-            // Drivers do not agree on the error for an index beyond the table.
-            return match context.gid(self.ib_port, index.into()) {
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
-                    let (port, name) = (self.ib_port, target.device.name());
-                    Err(Failure::NotFound(format!("no GID {index} on port {port} of {name}: {error}")))
-                }
-                other => Ok(other.map(|_| index)?),
-            };
-        }
-        let gids = context.gid_table()?;
-        let found = gids.iter().find(|gid| {
-            gid.port == u32::from(self.ib_port) && gid.kind == GidKind::RoceV2 && gid.raw.starts_with(&IPV4)
-        });
-        Ok(found.and_then(|gid| u8::try_from(gid.index).ok()).unwrap_or(0))
+    /// The size of messages on a soft device with this MTU.
+    fn size<T: Transport>(port_mtu: u32, options: &[&str]) -> Result<u32, String> {
+        let line = [&["ping", "--device", "soft0"], options].concat();
+        let args = Line::try_parse_from(line).expect("a command line").args;
+        let target = Target::embedded(SoftDevice::new(Profile::default().with_port_mtu(port_mtu)), false);
+        let port = target.open().expect("it opens").query_port(1).expect("a port").legacy_resp;
+        args.size_of::<T>(&target, &port).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn a_size_that_nobody_gave_fits_the_port() {
+        assert_eq!(size::<Ud>(256, &[]), Ok(256));
+        assert_eq!(size::<Ud>(512, &["--size", "512"]), Ok(512));
+        assert_eq!(size::<Ud>(4096, &[]), Ok(1024));
+        assert_eq!(size::<Rc>(256, &[]), Ok(4096));
+        let told = size::<Ud>(256, &["--size", "1024"]).expect_err("it is too long");
+        assert_eq!(told, "--size 1024: a message is at most 256 bytes on port 1 of soft0");
+    }
+
+    #[test]
+    fn packets_fit_the_port() {
+        assert_eq!(packet(mtu::MTU_1024, mtu::MTU_256), mtu::MTU_256);
+        assert_eq!(packet(mtu::MTU_1024, mtu::MTU_4096), mtu::MTU_1024);
+        assert_eq!(packet(mtu::MTU_1024, 0), mtu::MTU_1024);
     }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::address::Address;
 use super::exchange::Peer;
+use super::gid::Own;
 use super::meeting::Meeting;
 use super::one_sided::Op;
 use super::side::Side;
@@ -26,6 +27,7 @@ pub(super) struct Report {
     op: Op,
     role: &'static str,
     peer: Option<SocketAddr>,
+    gid: Own,
     qps: Option<u32>,
     lines: Vec<Line>,
     size: u32,
@@ -66,7 +68,7 @@ impl Report {
         target: &Target,
         meeting: &Meeting,
         side: &Side<T>,
-        size: u32,
+        (size, gid): (u32, &Own),
         elapsed: Duration,
     ) -> Self {
         let lines = side.addresses().into_iter().zip(&meeting.remotes);
@@ -79,6 +81,7 @@ impl Report {
             op: args.op,
             role: meeting.role.name(),
             peer: meeting.role.peer().map(Peer::address),
+            gid: gid.clone(),
             qps: args.qps,
             lines: lines.map(|(local, remote)| Line { local, remote: *remote }).collect(),
             size,
@@ -123,6 +126,7 @@ impl fmt::Display for Report {
             Some(peer) => writeln!(f, "ping      {kind}{qps}, {} of {peer}{waits}", self.role)?,
             None => writeln!(f, "ping      {kind}{qps}, both sides in this process{waits}")?,
         }
+        writeln!(f, "gid       {}", self.gid)?;
         if let [Line { local, remote }, more @ ..] = &*self.lines {
             writeln!(f, "local     {local}")?;
             writeln!(f, "remote    {remote}")?;

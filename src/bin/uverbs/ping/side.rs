@@ -11,6 +11,7 @@ use uverbs::{
 use super::address::Address;
 use super::counted::Watch;
 use super::exchange::Words;
+use super::gid::Own;
 use super::line::{Ended, Line, Shared};
 use super::one_sided::Op;
 use super::transport::Transport;
@@ -130,9 +131,19 @@ impl<T: Transport> Side<T> {
         self.lines.iter().map(|line| line.local).collect()
     }
 
+    /// Changes the GID that the other side is told, if it is told one.
+    pub(super) fn set_gid(&mut self, gid: &Own) {
+        for line in &mut self.lines {
+            if line.local.endpoint.gid != [0; 16] {
+                line.local.endpoint.gid = gid.raw();
+            }
+        }
+    }
+
     /// Connects each line with one of the other side's, and posts receives.
-    pub(super) fn connect(&mut self, options: &ConnectionOptions, remotes: &[Address]) -> Outcome {
+    pub(super) fn connect(&mut self, options: &ConnectionOptions, gid: &Own, remotes: &[Address]) -> Outcome {
         for (line, remote) in self.lines.iter_mut().zip(remotes) {
+            gid.check(&remote.endpoint)?;
             line.connect(&self.pd, options, remote)?;
         }
         if self.plan.op == Op::Send { self.make_room() } else { Ok(()) }
