@@ -2,12 +2,13 @@
 //!
 //! `cargo run --example completion_counters [DEVICE]`: on the soft device, or on the named one.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use uverbs::soft::{Profile, SoftDevice};
 use uverbs::{
     AccessFlags, CompletionCounter, ConnectionOptions, Context, Counted, CounterSource, Datagram, ErrorKind,
-    ReceiveRequest, Result, Route, SendRequest,
+    Peer, ReceiveRequest, Result, Route, SendRequest,
 };
 
 const MESSAGES: u64 = 16;
@@ -17,7 +18,17 @@ const HEADER: usize = 40;
 const KEY: u32 = 0x11;
 const LIMIT: Option<Duration> = Some(Duration::from_secs(10));
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("completion_counters: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let context = match std::env::args().nth(1).filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
         None => SoftDevice::new(Profile::default().with_completion_counters(2)).open()?,
@@ -31,13 +42,11 @@ fn main() -> Result<()> {
     qp.bind_counter(&sent, Counted::SEND)?;
     qp.bind_counter(&received, Counted::RECEIVE)?;
 
-    // To itself: with an IPv4 address if there is one.
-    let gids = context.gid_table()?;
-    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    let index = gids.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index) as u8;
-    qp.activate(&ConnectionOptions::new(1, index), KEY, 0)?;
+    // To itself. On InfiniBand, the port is found by its local identifier.
+    let own = context.gid_for(1, Peer::Unknown)?;
+    qp.activate(&ConnectionOptions::new(1, own.index), KEY, 0)?;
     let lid = context.query_port(1)?.legacy_resp.lid;
-    let ah = pd.create_ah(&Route { lid, ..Route::new(1, index, context.gid(1, index.into())?.raw) })?;
+    let ah = pd.create_ah(&Route { lid, ..Route::new(1, own.index, own.gid.raw) })?;
 
     let memory = pd.register(SIZE + (HEADER + SIZE) * MESSAGES as usize, AccessFlags::LOCAL_WRITE)?;
     for number in 0..MESSAGES as usize {

@@ -3,6 +3,7 @@
 //! `cargo run --example counter_watch [DEVICE [RULE [SECONDS]]]`: `soft0`, for which this program generates frames, or a device such as `mlx5_0`, which
 //! needs CAP_NET_RAW.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use uverbs::{AnyRule, Point, Rates, SoftDevice};
@@ -10,7 +11,17 @@ use uverbs::{AnyRule, Point, Rates, SoftDevice};
 /// A frame that the default rule takes: to this address, from nobody, 60 bytes.
 const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("counter_watch: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let name = args.next().unwrap_or_else(|| "soft0".into());
     let text = args.next().unwrap_or_else(|| "ether dst 02:00:00:00:00:01".into());

@@ -3,14 +3,20 @@
 //! `cargo run --release --example rc_pingpong [DEVICE [ROUNDS]]`: on the soft device, or on the named one. Both ends are in this process; between two hosts
 //! each end sends its `Endpoint` as text to the other, as `uverbs ping` does over TCP.
 
+use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Operation, ProtectionDomain,
-    QueuePair, Rc, ReceiveRequest, Result, SendRequest, SoftDevice,
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, Operation, Peer, ProtectionDomain,
+    QueuePair, Rc, ReceiveRequest, SendRequest, SoftDevice,
 };
 
 const MESSAGE: usize = 64;
+/// Longest wait for a message.
+const LIMIT: Duration = Duration::from_secs(10);
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// One end of the connection: its queues and its memory.
 struct End {
@@ -19,7 +25,17 @@ struct End {
     memory: uverbs::MemoryRegion,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rc_pingpong: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let context = match args.next().filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
@@ -30,7 +46,9 @@ fn main() -> Result<()> {
     let (mut one, mut two) = (End::new(&context, &pd)?, End::new(&context, &pd)?);
 
     // Each end sends this to the other: the number of its queue pair, its address, and its first sequence number.
-    let options = ConnectionOptions::new(1, gid_index(&context)?);
+    let own = context.gid_for(1, Peer::Unknown)?;
+    println!("{own}");
+    let options = ConnectionOptions::new(1, own.index);
     let (here, there) = (one.qp.endpoint(&options, 0)?, two.qp.endpoint(&options, 0)?);
     one.qp.connect(&options, &here, &there)?;
     two.qp.connect(&options, &there, &here)?;
@@ -46,7 +64,7 @@ fn main() -> Result<()> {
 
     // Posted requests complete before the memory is released.
     let End { qp, cq, .. } = &mut one;
-    qp.drain(&mut [cq], Duration::from_secs(10), |_| {})
+    Ok(qp.drain(&mut [cq], LIMIT, |_| {})?)
 }
 
 impl End {
@@ -60,17 +78,20 @@ impl End {
 
     /// Sends bytes, which are copied into the request.
     fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.qp.post_send(&[SendRequest::inline(1, Operation::Send, bytes).signaled()])
+        Ok(self.qp.post_send(&[SendRequest::inline(1, Operation::Send, bytes).signaled()])?)
     }
 
     /// Waits for a message, and posts the next receive.
     fn receive(&mut self) -> Result<[u8; MESSAGE]> {
-        let mut batch = Completion::batch::<1>();
+        let (mut batch, start) = (Completion::batch::<1>(), Instant::now());
         loop {
             while self.cq.poll(&mut batch) == 0 {
+                if start.elapsed() > LIMIT {
+                    return Err(format!("no message came in {LIMIT:?}").into());
+                }
                 std::thread::yield_now();
             }
-            let completion = batch[0].ok().unwrap_or_else(|status| panic!("{status}"));
+            let completion = batch[0].ok().map_err(|status| status.to_string())?;
             if completion.is_receive() {
                 break; // otherwise it is the completion of a send
             }
@@ -80,10 +101,4 @@ impl End {
         self.qp.post_receive(&[ReceiveRequest::new(0, &[self.memory.segment(..)?])])?;
         Ok(bytes)
     }
-}
-
-/// The index of the port's first address that contains an IPv4 address, otherwise 0, as for `ibv_rc_pingpong -g`.
-fn gid_index(context: &Context) -> Result<u8> {
-    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    Ok(context.gid_table()?.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index as u8))
 }

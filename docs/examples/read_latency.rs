@@ -3,13 +3,24 @@
 //! `cargo run --release --example read_latency [DEVICE]`: `soft0`, or a device such as `mlx5_0`, which needs CAP_NET_RAW. `uverbs bench read` measures
 //! more: several counters, threads and ages, with histograms.
 
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use uverbs::{Eth, FlowRule, Point, Result, SoftDevice};
 
 const READS: usize = 10_000;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("read_latency: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let context = match std::env::args().nth(1).filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
         None => SoftDevice::default().open()?,

@@ -2,11 +2,13 @@
 //!
 //! `cargo run --example shared_receives [DEVICE]`: on the soft device, or on the named one.
 
-use std::time::Duration;
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, EventKind, MemoryRegion, Operation,
-    QueuePair, Rc, ReceiveRequest, Result, SendRequest, SharedReceiveQueue, SoftDevice, Subject,
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, EventKind, MemoryRegion, Operation, Peer,
+    QueuePair, Rc, ReceiveRequest, SendRequest, SharedReceiveQueue, SoftDevice, Subject,
 };
 
 const CLIENTS: usize = 3;
@@ -17,8 +19,22 @@ const SLOTS: usize = 16;
 /// Below this many the queue is filled up.
 const LOW: u32 = 8;
 const COOKIE: u64 = 1;
+/// Longest wait for a completion.
+const LIMIT: Duration = Duration::from_secs(10);
 
-fn main() -> Result<()> {
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("shared_receives: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let context = match std::env::args().nth(1).filter(|name| name != "soft0") {
         Some(name) => uverbs::devices()?.named(&name)?.open()?,
         None => SoftDevice::default().open()?,
@@ -29,6 +45,7 @@ fn main() -> Result<()> {
     let mut free: Vec<u64> = (0..SLOTS as u64).collect();
     fill(&mut srq, &memory, &mut free)?;
 
+    let options = ConnectionOptions::new(1, context.gid_for(1, Peer::Unknown)?.index);
     let mut cq = context.create_cq(64)?;
     let mut sent = context.create_cq(64)?;
     let mut clients = Vec::new();
@@ -36,7 +53,7 @@ fn main() -> Result<()> {
     for _ in 0..CLIENTS {
         let mut server = pd.rc(&cq).srq(&srq).create()?;
         let mut client = pd.rc(&sent).inline(SLOT as u32).create()?;
-        connect(&context, &mut client, &mut server)?;
+        connect(&options, &mut client, &mut server)?;
         clients.push(client);
         servers.push(server);
     }
@@ -49,10 +66,8 @@ fn main() -> Result<()> {
             client.post_send(&[request])?;
         }
         for _ in 0..CLIENTS {
-            next(&mut sent).ok().expect("the send succeeds");
-            let completion = next(&mut cq);
-            completion.ok().expect("the receive succeeds");
-            free.push(completion.wr_id);
+            next(&mut sent)?;
+            free.push(next(&mut cq)?.wr_id);
             got += 1;
         }
         while let Some(event) = context.next_event()? {
@@ -68,10 +83,10 @@ fn main() -> Result<()> {
     println!("{got} messages of {CLIENTS} clients; the queue was filled up {refills} times");
 
     for server in &mut servers {
-        server.drain(&mut [&mut cq], Duration::from_secs(10), |_| {})?;
+        server.drain(&mut [&mut cq], LIMIT, |_| {})?;
     }
     drop(servers);
-    srq.destroy().map_err(|(_, error)| error)
+    Ok(srq.destroy().map_err(|(_, error)| error)?)
 }
 
 /// Posts every free slot.
@@ -83,21 +98,25 @@ fn fill(srq: &mut SharedReceiveQueue, memory: &MemoryRegion, free: &mut Vec<u64>
     Ok(())
 }
 
-fn connect(context: &Context, client: &mut QueuePair<Rc>, server: &mut QueuePair<Rc>) -> Result<()> {
-    let of_ipv4 = |raw: &[u8; 16]| raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    let gids = context.gid_table()?;
-    let index = gids.iter().find(|gid| of_ipv4(&gid.raw)).map_or(0, |gid| gid.index);
-    let options = ConnectionOptions::new(1, index as u8);
-    let (one, two) = (client.endpoint(&options, 0)?, server.endpoint(&options, 0)?);
-    client.connect(&options, &one, &two)?;
-    server.connect(&options, &two, &one)
+fn connect(
+    options: &ConnectionOptions,
+    client: &mut QueuePair<Rc>,
+    server: &mut QueuePair<Rc>,
+) -> uverbs::Result<()> {
+    let (one, two) = (client.endpoint(options, 0)?, server.endpoint(options, 0)?);
+    client.connect(options, &one, &two)?;
+    server.connect(options, &two, &one)
 }
 
-/// The next completion.
-fn next(cq: &mut CompletionQueue) -> Completion {
-    let mut batch = Completion::batch::<1>();
+/// The next completion, which must be a success.
+fn next(cq: &mut CompletionQueue) -> Result<Completion> {
+    let (mut batch, start) = (Completion::batch::<1>(), Instant::now());
     while cq.poll(&mut batch) == 0 {
+        if start.elapsed() > LIMIT {
+            return Err(format!("nothing completed in {LIMIT:?}").into());
+        }
         std::thread::yield_now();
     }
-    batch[0]
+    batch[0].ok().map_err(|status| status.to_string())?;
+    Ok(batch[0])
 }

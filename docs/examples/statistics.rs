@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example statistics [DEVICE]`: of the named device, or of a soft device with traffic.
 
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,17 @@ use uverbs::{Device, ErrorKind, Result, SoftDevice};
 const INTERVAL: Duration = Duration::from_millis(200);
 const READINGS: usize = 3;
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("statistics: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
     let soft = SoftDevice::default();
     let name = std::env::args().nth(1).filter(|name| name != "soft0");
     let device = match &name {
