@@ -6,7 +6,13 @@
 # vefa:
 # module: EFA_MODULE efa
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# cargo: COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
 # tests: any::reliable_datagrams any::device any::memory any::queues any::completion_counter any::wait_objects any::without_queues
 # tests: any::drain any::statistics allocations asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
@@ -18,6 +24,8 @@ here=$(dirname "$0")
 . "$here/efa-device.sh"
 # shellcheck source=tests/vm/statistics.sh
 . "$here/statistics.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 ping() { # ping TRANSPORT [OPTION...]
     transport=$1
@@ -32,7 +40,7 @@ has_writes() { case $(uname -r) in 6.1.*) false ;; *) true ;; esac; }
 # The device counts where the kernel has an object for its counters.
 counted() { # counted KERNEL
     case $1 in 6.* | 7.[012].*) source=software ;; *) source='hardware, read from memory' ;; esac
-    timeout 60 "$COUNTERS" "$device" && grep -q "^counted by $source: 16 sent, 16 received" "$OUT/$name.out"
+    timeout 60 "$EXAMPLE_COMPLETION_COUNTERS" "$device" && grep -q "^counted by $source: 16 sent, 16 received" "$OUT/$name.out"
 }
 
 # shellcheck disable=SC2119  # one device
@@ -45,6 +53,8 @@ step ping-ud ping ud
 step ping-srd-read ping srd --op read
 ! has_writes || step ping-srd-write ping srd --op write
 step counted counted "$(uname -r)"
+play_examples completion_counters='16 sent, 16 received' counter_watch='!unsupported' datagrams='"an answer" with the number 7' \
+    rc_pingpong='!unsupported' read_latency='!unsupported' shared_receives='!unsupported' statistics='of kind'
 step stat-agrees stat_agrees
 step stat-objects stat_objects "$UVERBS_BIN" ping --device "$device" --transport srd --timeout 60s
 step stat-pages stat_pages

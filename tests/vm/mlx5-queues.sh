@@ -5,9 +5,17 @@
 # packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: MLX5_CONNECTED mlx5-connected.c -libverbs
+# compile: COUNTERS_EXAMPLE ../../docs/examples/counters.c -libverbs
 # tests: any::connected any::completion_counter any::wait_objects any::counted_traffic any::counted_queues
 # tests: any::shared_receives any::orders any::drain any::xrc any::xrc_commands any::lives any::queues
 # tests: any::memory any::windows any::window_states any::errno_objects any::multicast asynchronous fork allocations any::threads any::sweep
@@ -22,6 +30,8 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/dropin-common.sh
 . "$here/dropin-common.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 listens() { # a server waits on the TCP port
     ss -Hltn "sport = :18515" | grep -q .
@@ -99,6 +109,13 @@ dma_buf_test() {
     fi
 }
 
+# Frames are not InfiniBand's: the program says which call failed.
+counters_c() {
+    code=0
+    timeout 60 "$COUNTERS_EXAMPLE" "$device" 02:00:00:00:01:02 true || code=$?
+    [ "$code" -eq 1 ] && [ "$(wc -l <"$OUT/$name.err")" -eq 1 ] && grep '^[a-zA-Z_ ]*: ' "$OUT/$name.err"
+}
+
 begin make_device
 for kind in rc uc ud srq16 srq1 xsrq; do
     step "ping-$kind-client" ping "$kind" ours theirs
@@ -111,6 +128,9 @@ for options in "--transport rc" "--transport uc" "--transport ud" "--transport x
         step "ping-${options#--* }-loopback$how" timeout 60 "$UVERBS_BIN" ping --device "$device" --loopback --iters 100 $options $how
     done
 done
+play_examples completion_counters='16 sent, 16 received' counter_watch='!.' datagrams='not sent to a group: on InfiniBand' \
+    rc_pingpong='1000 round trips' read_latency='!.' shared_receives='60 messages of 3 clients' statistics='of kind'
+step example-counters-c counters_c
 for transport in rc xrc; do
     for op in write read atomic; do step "ping-$transport-$op" ping_op "$transport" "$op"; done
 done

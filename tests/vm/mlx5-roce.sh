@@ -5,6 +5,14 @@
 # packages: ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
 # vhca: --port roce --wire one,two
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # compile: MLX5_WIRE mlx5-wire.c -libverbs
@@ -20,6 +28,8 @@ here=$(dirname "$0")
 . "$here/dropin-common.sh"
 # shellcheck source=tests/vm/both-sides.sh
 . "$here/both-sides.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 # Each card has an address. The second card's interface is in its own network namespace: otherwise the kernel would take the other's
 # address for its own and send nothing.
@@ -48,6 +58,24 @@ if plays 'theirs theirs'; then
     pingpongs -loopback
     client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
 fi
+
+# In the namespace of its card's interface, each takes that interface's IPv4 address, which is not the first entry. (The card has no version 1.)
+gid_of_card() {
+    status=0
+    timeout 60 ip netns exec far "$UVERBS_BIN" ping --device mlx5_1 --iters 20 --loopback >"$OUT/$name.far" || status=1
+    timeout 60 "$UVERBS_BIN" ping --device mlx5_0 --iters 20 --loopback >"$OUT/$name.near" || status=1
+    cat "$OUT/$name.far" "$OUT/$name.near"
+    grep -q '^gid  *[0-9]*, 10.0.0.2 (RoCE v2, ' "$OUT/$name.far" && grep -q '^gid  *[0-9]*, 10.0.0.1 (RoCE v2, ' "$OUT/$name.near" || status=1
+    # The other card's interface is elsewhere.
+    code=0
+    timeout 60 "$UVERBS_BIN" ping --device mlx5_1 --loopback || code=$?
+    [ "$code" -eq 3 ] && grep -q 'its network interface is not in this network namespace' "$OUT/$name.err" || status=1
+    return "$status"
+}
+
+step gid-of-card gid_of_card
+play_examples completion_counters='16 sent, 16 received' counter_watch='packets, .* at the end' datagrams='"to everybody"' \
+    rc_pingpong='1000 round trips' read_latency='snapshot.read_cached' shared_receives='60 messages of 3 clients' statistics='of kind'
 step library library_is_ours ibv_rc_pingpong
 with_dropin
 

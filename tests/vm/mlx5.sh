@@ -6,6 +6,13 @@
 # DEVX, for counters in bulk. Without it, as in mlx5-beside, drivers and libraries send what they send to most cards.
 # vhca: --cap cmd_hca_cap.log_max_uctx=20
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # compile: MLX5_PEER mlx5-peer.c -libverbs
 # tests: card_faults any::device any::queues asynchronous fork any::counters any::too_large allocations any::snapshots
 # tests: any::sampler card::bulk card::bulk_queries any::packets any::counted_packets any::flow_errno any::rules card::rss
@@ -19,6 +26,8 @@ here=$(dirname "$0")
 
 # shellcheck source=tests/vm/mlx5-device.sh
 . "$here/mlx5-device.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 # How the tests make packets arrive and firmware commands fail, and how they take the device away.
 export UVERBS_TEST_CONTROL="$MLX5_CONTROL"
@@ -46,6 +55,10 @@ begin make_device
 
 step devices list_devices
 describe_device
+
+# The port has no network interface, but carries frames.
+play_examples completion_counters='!not active' counter_watch='packets, .* at the end' datagrams='!not active' rc_pingpong='!not active' \
+    read_latency='snapshot.read_cached' shared_receives='!not active' statistics='of kind'
 
 # This test takes the device away and finds it again.
 if is_wanted card_faults; then run_tests card_faults; fi

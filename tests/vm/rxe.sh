@@ -3,6 +3,13 @@
 #
 # order: 2
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # tests: any::device any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
 # tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork
 # tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages any::grid
@@ -20,6 +27,8 @@ here=$(dirname "$0")
 . "$here/faults.sh"
 # shellcheck source=tests/vm/statistics.sh
 . "$here/statistics.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 device_node() {
     verbs=$(grep -lx "$device" /sys/class/infiniband_verbs/*/ibdev) || return
@@ -154,6 +163,131 @@ stat_unbound() {
     "$UVERBS_BIN" stat --qp "$device" && grep -q 'port 1, queue pairs: not counted one by one' "$OUT/$name.out"
 }
 
+# The choice of a GID. Each function makes what it needs, and removes it.
+
+says() { # says CODE PATTERN OPTION...: a ping ends with this code and says this in one line
+    wanted=$1 pattern=$2
+    shift 2
+    code=0
+    timeout 60 "$UVERBS_BIN" ping "$@" 2>"$OUT/$name.said" || code=$?
+    cat "$OUT/$name.said"
+    [ "$code" -eq "$wanted" ] && [ "$(wc -l <"$OUT/$name.said")" -eq 1 ] && grep -q "$pattern" "$OUT/$name.said"
+}
+
+other_device() { # other_device ADDRESS [MODE]: rxe1 on an interface with this address; MODE is that of its link-local address
+    ip link add dummy1 address 52:54:00:12:34:57 type dummy && ip link set dummy1 addrgenmode "${2:-eui64}" &&
+        ip link set dummy1 up || return
+    case $1 in
+    *:*) ip addr add "$1" dev dummy1 nodad ;;
+    *) ip addr add "$1" dev dummy1 ;;
+    esac && rdma link add rxe1 type rxe netdev dummy1 && until_true 10 rxe1_is_ready
+}
+
+# The kernel fills the table on its own time: the default entry, and that of the address.
+rxe1_is_ready() { [ "$("$UVERBS_BIN" info rxe1 | grep -c 'GID\[')" -ge 2 ]; }
+
+no_other_device() {
+    rdma link delete rxe1
+    ip link delete dummy1
+}
+
+ping_ipv6() { # ping_ipv6 [HOST PATTERN]: without one, both sides are in one process
+    if [ $# -eq 0 ]; then
+        timeout 60 "$UVERBS_BIN" ping --device rxe1 --loopback --iters 10
+        return
+    fi
+    timeout 60 "$UVERBS_BIN" ping --device rxe1 --iters 10 >"$OUT/$name.server" 2>&1 &
+    server=$!
+    status=0
+    { until_true 10 listening && timeout 60 "$UVERBS_BIN" ping --device rxe1 --iters 10 "$1" >"$OUT/$name.client"; } || status=$?
+    wait "$server" || status=$?
+    cat "$OUT/$name.client" "$OUT/$name.server"
+    # The server takes an address of the client's family, whatever comes first.
+    [ "$status" -eq 0 ] && grep -q "^gid  *$2: the address from which" "$OUT/$name.client" && grep -q "^gid  *$2: " "$OUT/$name.server"
+}
+
+# Without an IPv4 address the entry at index 0 is a link-local one.
+gid_ipv6() {
+    other_device fd00::2/64 || return
+    status=0
+    ping_ipv6 && grep -q '^gid  *1, fd00::2 (RoCE v2, dummy1): the first in the order of choice' "$OUT/$name.out" || status=1
+    ping_ipv6 fd00::2 '1, fd00::2 (RoCE v2, dummy1)' || status=1
+    ping_ipv6 fe80::5054:ff:fe12:3457%dummy1 '0, fe80::5054:ff:fe12:3457 (RoCE v2, dummy1)' || status=1
+    # With both families, the server follows the client.
+    ip addr add 198.51.100.1/24 dev dummy1 && until_true 10 has_ipv4 || status=1
+    ping_ipv6 198.51.100.1 '[0-9]*, 198.51.100.1 (RoCE v2, dummy1)' || status=1
+    ping_ipv6 fd00::2 '1, fd00::2 (RoCE v2, dummy1)' || status=1
+    no_other_device
+    return "$status"
+}
+
+has_ipv4() { "$UVERBS_BIN" info rxe1 | grep -q '198.51.100.1'; }
+
+# An interface without a link-local address has the GID of one all the same, at index 0.
+gid_without_address() {
+    other_device fd00::2/64 none || return
+    status=0
+    ping_ipv6 && grep -q '^gid  *1, fd00::2 (RoCE v2, dummy1): the first in the order of choice' "$OUT/$name.out" || status=1
+    says 1 '(ENETUNREACH): no route from GID 0 to fe80::5054:ff:fe12:3457' --device rxe1 --loopback --gid-index 0 || status=1
+    ip addr del fd00::2/64 dev dummy1 && until_true 10 has_no_address || status=1
+    says 3 'GID 0, fe80::5054:ff:fe12:3457 (RoCE v2, dummy1): the interface does not have this address' --device rxe1 --loopback || status=1
+    no_other_device
+    return "$status"
+}
+
+has_no_address() { ! "$UVERBS_BIN" info rxe1 | grep -q 'fd00::2'; }
+
+# The interface is down: so says its port, whichever index is given.
+gid_down() {
+    other_device 198.51.100.1/24 && ip link set dummy1 down || return
+    status=0
+    for given in '' '--gid-index 1'; do
+        # shellcheck disable=SC2086  # words
+        says 1 'port 1 of rxe1 is not active (state DOWN, .*ip link set dummy1 up' --device rxe1 --loopback $given || status=1
+    done
+    no_other_device
+    return "$status"
+}
+
+# From another network namespace, which sees the device but not its interface.
+gid_namespace() {
+    ip netns add far && ip -n far link set lo up || return
+    status=0
+    elsewhere="ip netns exec far $UVERBS_BIN"
+    code=0
+    $elsewhere ping --device "$device" --loopback 2>"$OUT/$name.said" || code=$?
+    cat "$OUT/$name.said"
+    [ "$code" -eq 3 ] && grep -q 'GID 1, 192.0.2.1 (RoCE v2, dummy0): its network interface is not in this network namespace' \
+        "$OUT/$name.said" && grep -q 'run in the network namespace of the interface' "$OUT/$name.said" || status=1
+    # The same index, and the same name, in the other namespace.
+    ip -n far link add dummy0 index "$(cat /sys/class/net/dummy0/ifindex)" type dummy && ip -n far link set dummy0 up &&
+        ip -n far addr add 203.0.113.1/24 dev dummy0 || status=1
+    code=0
+    $elsewhere ping --device "$device" --loopback 2>"$OUT/$name.said" || code=$?
+    cat "$OUT/$name.said"
+    [ "$code" -eq 3 ] && grep -q 'GID 1, 192.0.2.1 (RoCE v2, dummy0): the interface does not have this address' "$OUT/$name.said" ||
+        status=1
+    # Who names it gets it: the kernel looks for routes in the namespace of the GID's interface.
+    $elsewhere ping --device "$device" --loopback --iters 10 --gid-index 1 || status=1
+    ip netns delete far
+    return "$status"
+}
+
+# A port whose packets have 256 bytes: a size that nobody gave is not blamed.
+ping_small() {
+    other_device 198.51.100.1/24 && ip link set dummy1 mtu 400 || return
+    status=0
+    until_true 10 has_small_packets || status=1
+    timeout 60 "$UVERBS_BIN" ping --device rxe1 --loopback --transport ud --iters 10 &&
+        grep -q '^messages .* 256 bytes each' "$OUT/$name.out" || status=1
+    timeout 60 "$UVERBS_BIN" ping --device rxe1 --loopback --iters 10 || status=1
+    says 2 '^uverbs: --size 257: a message is at most 256 bytes' --device rxe1 --loopback --transport ud --size 257 || status=1
+    no_other_device
+    return "$status"
+}
+
+has_small_packets() { "$UVERBS_BIN" info rxe1 | grep -q 'active_mtu:.*256'; }
+
 begin make_device
 
 # On 7.x nothing has loaded ib_uverbs yet; asking for the device over netlink loads it, and only then is there a device node. So this
@@ -169,6 +303,13 @@ done
 step ping-loopback ping_loopback
 step ping-refused ping_refused
 step ping-interrupted ping_interrupted
+step gid-ipv6 gid_ipv6
+step gid-without-address gid_without_address
+step gid-down gid_down
+step gid-namespace gid_namespace
+step ping-small ping_small
+play_examples completion_counters='16 sent, 16 received' counter_watch='!unsupported' datagrams='"to everybody"' rc_pingpong='1000 round trips' \
+    read_latency='!unsupported' shared_receives='60 messages of 3 clients' statistics='sent_pkts\|cm_mra\|of kind'
 step stat-agrees stat_agrees
 step stat-objects stat_objects ibv_srq_pingpong -d "$device" -g 1 -q 5
 step stat-pages stat_pages

@@ -7,6 +7,13 @@
 # packages: mmdebstrap
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
+# cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
+# cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
+# cargo: EXAMPLE_DATAGRAMS build --profile guest --example datagrams
+# cargo: EXAMPLE_RC_PINGPONG build --profile guest --example rc_pingpong
+# cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
+# cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
+# cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # tests: any::managed any::without_queues any::device any::memory any::wait_objects any::completion_counter any::statistics asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -17,6 +24,8 @@ here=$(dirname "$0")
 . "$here/siw-device.sh"
 # shellcheck source=tests/vm/statistics.sh
 . "$here/statistics.sh"
+# shellcheck source=tests/vm/examples.sh
+. "$here/examples.sh"
 
 list_siw() {
     "$UVERBS_BIN" devices && grep -qw "$device .*siw" "$OUT/$name.out"
@@ -34,6 +43,8 @@ begin make_siw
 step devices list_siw
 describe_device
 step ping-refused ping_refused
+play_examples completion_counters='!unsupported' counter_watch='!unsupported' datagrams='!unsupported' rc_pingpong='!connection manager' \
+    read_latency='!unsupported' shared_receives='!connection manager' statistics='of kind'
 step stat-agrees stat_agrees
 step stat-pages stat_pages
 for test in $TESTS; do run_tests "$test"; done
