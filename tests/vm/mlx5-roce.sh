@@ -3,7 +3,8 @@
 #
 # order: 7
 # packages: ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
-# vhca: --port roce --wire one,two
+# The first card has version 1 of RoCE in its table, before version 2.
+# vhca: --port roce --wire one,two --cap roce_cap.roce_version=5
 # vhca: --port roce --wire two,one --mac 52:54:00:ca:fe:02
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
@@ -59,8 +60,9 @@ if plays 'theirs theirs'; then
     client_device=mlx5_1 client_gid=$(gid_of mlx5_1 10.0.0.2)
 fi
 
-# In the namespace of its card's interface, each takes that interface's IPv4 address, which is not the first entry. (The card has no version 1.)
+# In the namespace of its card's interface, each takes that interface's IPv4 address, of version 2.
 gid_of_card() {
+    "$UVERBS_BIN" info mlx5_0 | grep 'ffff:0a00:0001, RoCE v1' || return
     status=0
     timeout 60 ip netns exec far "$UVERBS_BIN" ping --device mlx5_1 --iters 20 --loopback >"$OUT/$name.far" || status=1
     timeout 60 "$UVERBS_BIN" ping --device mlx5_0 --iters 20 --loopback >"$OUT/$name.near" || status=1

@@ -173,6 +173,11 @@ impl Capabilities {
         }
     }
 
+    /// Whether the card claims to have the first version of RoCE.
+    pub(super) fn has_roce_v1(&self) -> bool {
+        self.roce.num(roce_cap::roce_version) & 1 != 0
+    }
+
     /// Sets a field, as in `cmd_hca_cap.log_max_uctx=20`.
     ///
     /// # Errors

@@ -28,7 +28,8 @@ const PORT_CAPABILITIES: u32 = 0x2259_e848;
 /// Number of entries of the table of RoCE addresses.
 pub(super) const ROCE_ADDRESSES: u32 = 128;
 
-/// The only supported version of RoCE: over UDP.
+/// The versions of RoCE: over Ethernet, and over UDP.
+const ROCE_V1: u32 = 0;
 const ROCE_V2: u32 = 2;
 
 pub(super) fn query_nic_context(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
@@ -80,12 +81,20 @@ pub(super) fn set_roce_address(device: &mut Device, input: &[u8], _: &mut [u8]) 
         device.port.gids.remove(&(index as u16));
         return Ok(());
     }
-    // There are no tags on the wire, and no frames of the first version.
-    if wanted.is(vlan_valid) || wanted.num(roce_version) != ROCE_V2 {
-        return Err(Status::BadParameter);
+    // There are no tags on the wire, and no frames of the first version: its addresses are taken by a card that claims to have it, but
+    // nothing can be sent from them.
+    match wanted.num(roce_version) {
+        _ if wanted.is(vlan_valid) => Err(Status::BadParameter),
+        ROCE_V2 => {
+            device.port.gids.insert(index as u16, entry);
+            Ok(())
+        }
+        ROCE_V1 if device.capabilities.has_roce_v1() => {
+            device.port.gids.remove(&(index as u16));
+            Ok(())
+        }
+        _ => Err(Status::BadParameter),
     }
-    device.port.gids.insert(index as u16, entry);
-    Ok(())
 }
 
 pub(super) fn query_context(device: &mut Device, _: &[u8], output: &mut [u8]) -> Result<(), Status> {
