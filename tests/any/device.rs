@@ -1,8 +1,10 @@
 //! Devices, contexts, and the objects that every device has.
 
+use std::ops::Bound;
+
 use crate::common::*;
 use uverbs::abi::types::port_state;
-use uverbs::{AccessFlags, ErrorKind, Gid, Peer};
+use uverbs::{AccessFlags, ErrorKind, Gid, Mapping, Peer};
 
 const ENETDOWN: i32 = 100;
 
@@ -170,6 +172,54 @@ fn access_flags_that_do_not_fit_together_are_named() {
             assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, Some(EINVAL)), "{error}");
             let hint = error.hint().expect("a hint");
             assert!(hint.contains(given) && hint.contains("only with LOCAL_WRITE"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_region_has_an_address_and_a_key_for_the_peer() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let region = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+        let remote = region.remote();
+        assert_eq!((remote.address, remote.rkey), (region.address(), region.rkey()));
+    });
+}
+
+#[test]
+fn a_part_of_memory_is_said_as_of_a_slice() {
+    on_every_device(|target| {
+        let pd = target.open().alloc_pd().unwrap();
+        let memory = Mapping::from(vec![0; 4096].into_boxed_slice());
+        let all = pd.memory(&memory).range(..).register().unwrap();
+        assert_eq!((all.len(), pd.memory(&memory).range(96..).register().unwrap().len()), (4096, 4000));
+        for (from, to, length) in [
+            (Bound::Unbounded, Bound::Unbounded, 4096),
+            (Bound::Unbounded, Bound::Excluded(8), 8),
+            (Bound::Unbounded, Bound::Included(8), 9),
+            (Bound::Included(4088), Bound::Unbounded, 8),
+            (Bound::Excluded(4088), Bound::Unbounded, 7),
+            (Bound::Included(4096), Bound::Unbounded, 0),
+            (Bound::Included(1), Bound::Included(4095), 4095),
+        ] {
+            let segment = all.segment((from, to)).unwrap();
+            assert!(
+                format!("{segment:?}").contains(&format!(" length: {length},")),
+                "{from:?}, {to:?}: {segment:?}"
+            );
+        }
+        for (from, to) in [
+            (Bound::Unbounded, Bound::Included(4096)),
+            (Bound::Unbounded, Bound::Included(usize::MAX)),
+            (Bound::Unbounded, Bound::Excluded(usize::MAX)),
+            (Bound::Excluded(4096), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Unbounded),
+            (Bound::Excluded(usize::MAX), Bound::Included(usize::MAX)),
+            (Bound::Included(9), Bound::Excluded(8)),
+        ] {
+            refuses(all.segment((from, to)), ErrorKind::InvalidInput, EINVAL, "outside");
+            let made = pd.memory(&memory).range((from, to)).register();
+            refuses(made, ErrorKind::InvalidInput, EINVAL, "");
         }
     });
 }

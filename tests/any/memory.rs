@@ -1,7 +1,6 @@
 //! Registered memory: memory that is passed in, at any address, changed and returned; and memory of other devices.
 
 use std::fs::File;
-use std::ops::Bound;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
@@ -131,19 +130,6 @@ fn a_region_has_the_address_that_was_asked_for() {
         let (process, rkey) = (memory.len() as u64, region.rkey());
         one.send(1, Operation::Write(Remote { address: process, rkey }), 0..1);
         assert_eq!(one.completion().status, Status::RemoteAccess);
-    });
-}
-
-#[test]
-fn a_region_has_an_address_and_a_key_for_the_peer() {
-    on_every_device(|target| {
-        let pd = target.open().alloc_pd().unwrap();
-        let region = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ).unwrap();
-        let remote = region.remote();
-        assert_eq!((remote.address, remote.rkey), (region.address(), region.rkey()));
-        let memory = Mapping::from(MmapMut::map_anon(8192).unwrap());
-        let moved = pd.memory(&memory).range(4096..).iova(0x7000).access(AccessFlags::REMOTE_READ).register();
-        assert_eq!(moved.unwrap().remote().address, 0x7000);
     });
 }
 
@@ -476,43 +462,5 @@ fn memory_of_another_device_is_written_and_read_by_the_peer() {
         assert_eq!(one.completion().status, Status::RemoteAccess);
         drop(two.qp);
         region.destroy().map_err(|(_, error)| error).unwrap();
-    });
-}
-
-#[test]
-fn a_part_of_memory_is_said_as_of_a_slice() {
-    on_every_device(|target| {
-        let pd = target.open().alloc_pd().unwrap();
-        let memory = Mapping::from(vec![0; 4096].into_boxed_slice());
-        let all = pd.memory(&memory).range(..).register().unwrap();
-        assert_eq!((all.len(), pd.memory(&memory).range(96..).register().unwrap().len()), (4096, 4000));
-        for (from, to, length) in [
-            (Bound::Unbounded, Bound::Unbounded, 4096),
-            (Bound::Unbounded, Bound::Excluded(8), 8),
-            (Bound::Unbounded, Bound::Included(8), 9),
-            (Bound::Included(4088), Bound::Unbounded, 8),
-            (Bound::Excluded(4088), Bound::Unbounded, 7),
-            (Bound::Included(4096), Bound::Unbounded, 0),
-            (Bound::Included(1), Bound::Included(4095), 4095),
-        ] {
-            let segment = all.segment((from, to)).unwrap();
-            assert!(
-                format!("{segment:?}").contains(&format!(" length: {length},")),
-                "{from:?}, {to:?}: {segment:?}"
-            );
-        }
-        for (from, to) in [
-            (Bound::Unbounded, Bound::Included(4096)),
-            (Bound::Unbounded, Bound::Included(usize::MAX)),
-            (Bound::Unbounded, Bound::Excluded(usize::MAX)),
-            (Bound::Excluded(4096), Bound::Unbounded),
-            (Bound::Excluded(usize::MAX), Bound::Unbounded),
-            (Bound::Excluded(usize::MAX), Bound::Included(usize::MAX)),
-            (Bound::Included(9), Bound::Excluded(8)),
-        ] {
-            refuses(all.segment((from, to)), ErrorKind::InvalidInput, EINVAL, "outside");
-            let made = pd.memory(&memory).range((from, to)).register();
-            refuses(made, ErrorKind::InvalidInput, EINVAL, "");
-        }
     });
 }
