@@ -64,12 +64,12 @@ impl Kernel {
             }
             "mr.register" => {
                 let lkey = self.key();
-                let made = RegMrResp { mr_handle: lkey, lkey, rkey: lkey, ..RegMrResp::new_zeroed() };
+                let made = RegMrResp { mr_handle: lkey, lkey, rkey: lkey };
                 reply.write(CORE_OUT, made.as_bytes());
             }
             "mr.change_domain" => {
                 let lkey = self.key();
-                let keys = ReregMrResp { lkey, rkey: lkey, ..ReregMrResp::new_zeroed() };
+                let keys = ReregMrResp { lkey, rkey: lkey };
                 reply.write(CORE_OUT, keys.as_bytes());
             }
             "mr.destroy" => self.refuses.lock().unwrap().map_or(Ok(()), Err)?,
