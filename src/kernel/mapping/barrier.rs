@@ -48,6 +48,20 @@ fn strong_unless_x86() {
     }
 }
 
+/// On x86 the fence of stores, as in rdma-core: it waits for stores only, and those to write-combining memory too. The strongest fence, a
+/// locked instruction, also holds up everything that follows it, and a request has two of them. Otherwise the strongest fence.
+#[inline(always)]
+#[cfg_attr(any(target_arch = "aarch64", target_arch = "riscv32", target_arch = "riscv64"), allow(dead_code))]
+fn stores() {
+    #[cfg(all(any(target_arch = "x86", target_arch = "x86_64"), target_feature = "sse", not(miri)))]
+    // SAFETY: a barrier (the page above).
+    unsafe {
+        std::arch::asm!("sfence", options(nostack, preserves_flags));
+    }
+    #[cfg(not(all(any(target_arch = "x86", target_arch = "x86_64"), target_feature = "sse", not(miri))))]
+    fence(Ordering::SeqCst);
+}
+
 /// Before storing a word in memory that announces others to the device, such as a doorbell record: the device sees the others first. The
 /// word is stored with release.
 #[inline(always)]
@@ -66,7 +80,7 @@ pub(crate) fn after_owner() {
 /// left the processor.
 #[inline(always)]
 pub(crate) fn before_doorbell() {
-    order!("dsb st", "fence ow, ow", fence(Ordering::SeqCst));
+    order!("dsb st", "fence ow, ow", stores());
 }
 
 /// Before writing a register that gives room back to the device: the contents were read by then.
@@ -78,5 +92,5 @@ pub(crate) fn before_return() {
 /// After writing a register whose page may be write-combining: the value leaves the processor now, and before the next one.
 #[inline(always)]
 pub(crate) fn after_doorbell() {
-    order!("dsb st", "fence ow, ow", fence(Ordering::SeqCst));
+    order!("dsb st", "fence ow, ow", stores());
 }
