@@ -110,6 +110,14 @@ impl<T> Lock<T> {
         self.try_take(KEPT)
     }
 
+    /// The same, and uses the value. The state is not read back from the locked instruction, as [`Lock::kept`] would: that read has to wait
+    /// until the instruction is complete.
+    #[inline(always)]
+    pub(crate) fn try_keep_with<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
+        // SAFETY: the lock was taken here, so there is no other reference.
+        self.try_keep().then(|| how(unsafe { &mut *self.value.get() }))
+    }
+
     /// Waits until it is free, and locks it. Returns false, with nothing locked, in a child that cannot lock it.
     #[must_use]
     #[inline(always)]

@@ -40,13 +40,11 @@ extern "C" fn start_poll(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
         return libc::EINVAL;
     }
     // Other threads wait from here to the end of the poll.
-    if !cq.queue.try_keep() {
-        return start_late(cq);
-    }
-    match next(cq) {
+    match cq.queue.try_keep_with(|queue| take(cq, queue)) {
         Some(Ok(())) => 0,
         Some(Err(false)) => start_apart(cq),
-        Some(Err(true)) | None => nothing(cq),
+        Some(Err(true)) => nothing(cq),
+        None => start_late(cq),
     }
 }
 
@@ -80,7 +78,12 @@ extern "C" fn next_poll(cq: &Cq) -> c_int {
 /// Reads the next completion by the shortest path; see [`CompletionQueue::short_unread`].
 #[inline(always)]
 fn next(cq: &Cq) -> Option<Result<(), bool>> {
-    cq.queue.kept(|queue| cq.current.with(|current| queue.short_unread(current).map(|()| show(cq, current))))
+    cq.queue.kept(|queue| take(cq, queue))
+}
+
+#[inline(always)]
+fn take(cq: &Cq, queue: &mut CompletionQueue) -> Result<(), bool> {
+    cq.current.with(|current| queue.short_unread(current).map(|()| show(cq, current)))
 }
 
 /// A child of `fork` finds none.
