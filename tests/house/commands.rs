@@ -74,6 +74,8 @@ const LIST: &[(&str, Tried)] = &[
     ("UVERBS_RANDOM_COUNT=", Not("other programs for lanes that .ci/run has")),
     ("tests/vm/run -l mlx5 -c", Not("one command beside a device, whose lane .ci/run has")),
     ("tests/random/hunt", Not("takes as long as it is given")),
+    ("benches/path --times", Not("times differ from machine to machine")),
+    ("benches/path", By(".ci/run", "benches/path")),
     ("benches/watch", By(".ci/run", "benches/watch")),
     ("cargo run --release --features cli -- bench read", By("tests/cli/bench.rs", "--plot")),
     ("MIRIFLAGS=", By(".ci/run", "cargo +nightly miri test")),

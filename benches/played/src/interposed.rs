@@ -1,0 +1,203 @@
+//! The functions of the C library that are played.
+//!
+//! # Safety
+//! Each has the contract of its manual page, and passes on what does not concern the device to the kernel as it came. The variable
+//! arguments of `open`, `openat` and `ioctl` are taken as fixed ones, which the calling convention of x86-64 allows.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+
+use nix::errno::Errno;
+use nix::libc;
+use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
+
+use crate::command::Call;
+use crate::{objects, tree};
+
+const NETLINK_RDMA: c_int = 20;
+
+/// A path as the kernel gets it.
+enum Path {
+    AsItWas(*const c_char),
+    InTree(CString),
+}
+
+impl Path {
+    fn of(path: *const c_char) -> Self {
+        let in_tree = || {
+            if path.is_null() {
+                return None;
+            }
+            // SAFETY: the caller passes a string.
+            let place = tree::place(unsafe { CStr::from_ptr(path) }.to_str().ok()?)?;
+            CString::new(place.into_os_string().into_encoded_bytes()).ok()
+        };
+        in_tree().map_or(Self::AsItWas(path), Self::InTree)
+    }
+
+    fn pointer(&self) -> *const c_char {
+        match self {
+            Self::AsItWas(path) => *path,
+            Self::InTree(path) => path.as_ptr(),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    let path = Path::of(path);
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_openat, folder, path.pointer(), flags, mode) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { openat(folder, path, flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: the caller's path, and a new descriptor.
+    unsafe {
+        let fd = open(path, flags, 0);
+        if fd < 0 { std::ptr::null_mut() } else { libc::fdopendir(fd) }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readlink(path: *const c_char, room: *mut c_char, len: usize) -> isize {
+    let path = Path::of(path);
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_readlink, path.pointer(), room, len) as isize }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+    let path = Path::of(path);
+    // SAFETY: the caller's arguments; on x86-64 the kernel's structure is that of C.
+    unsafe { libc::syscall(libc::SYS_stat, path.pointer(), status) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat64(path: *const c_char, status: *mut libc::stat) -> c_int {
+    // SAFETY: the caller's arguments.
+    unsafe { stat(path, status) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn statx(
+    folder: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    status: *mut c_void,
+) -> c_int {
+    let path = Path::of(path);
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_statx, folder, path.pointer(), flags, mask, status) as c_int }
+}
+
+/// There is no RDMA netlink, so that sysfs is read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    if (domain, protocol) == (libc::AF_NETLINK, NETLINK_RDMA) {
+        Errno::EPROTONOSUPPORT.set();
+        return -1;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if request != c_ulong::from(RDMA_VERBS_IOCTL) {
+        // SAFETY: the caller's arguments.
+        return unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int };
+    }
+    match objects::invoke(&Call::at(argument as u64)) {
+        Ok(()) => 0,
+        Err(errno) => {
+            errno.set();
+            -1
+        }
+    }
+}
+
+/// Pages of a device are memory like any other.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: c_long,
+) -> *mut c_void {
+    let (access, flags, fd, offset) = match is_device(fd) {
+        true => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+        false => (access, flags, fd, offset),
+    };
+    // SAFETY: the caller's arguments, or those of new memory.
+    unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, offset) as *mut c_void }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    len: usize,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: c_long,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { mmap(address, len, access, flags, fd, offset) }
+}
+
+/// The program waits: the device's turn.
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    objects::play();
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn usleep(_: c_uint) -> c_int {
+    objects::play();
+    0
+}
+
+/// An event file that stays silent.
+pub(crate) fn silent_file() -> Result<u64, Errno> {
+    // SAFETY: it only makes a file.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    Errno::result(fd).map(|fd| fd as u64)
+}
+
+/// Whether this descriptor is the device's.
+fn is_device(fd: c_int) -> bool {
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: a status of the size that the kernel writes.
+    let (done, status) = unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::syscall(libc::SYS_fstat, fd, &raw mut status), status)
+    };
+    done == 0 && status.st_mode & libc::S_IFMT == libc::S_IFCHR && status.st_rdev == libc::makedev(1, 3)
+}

@@ -1,0 +1,227 @@
+//! The commands of a device file, and the objects that they create.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::ids::{ah, async_event, cq, device, mr, pd, qp, srq};
+use uverbs_abi::mlx5::ids::uar;
+use uverbs_abi::types::{driver_id, link_layer, mtu, port_state};
+use uverbs_abi::write::{
+    AllocPdResp, CreateAhResp, CreateCompChannelResp, ExQueryDeviceResp, GidEntry, QpCap, QueryDeviceResp,
+    QueryPortResp, QueryPortRespEx, RegMrResp, cmd,
+};
+use zerocopy::FromZeros;
+
+use crate::command::Call;
+use crate::interposed::silent_file;
+use crate::mlx5::{self, Card};
+
+/// The GID of the port, and its LID.
+const GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1];
+const LID: u16 = 1;
+
+/// A device, from its first command.
+#[derive(Debug)]
+struct Device {
+    /// The last handle that was given to an object.
+    handles: u32,
+    card: Card,
+}
+
+static DEVICE: Mutex<Device> = Mutex::new(Device { handles: 0, card: Card::new() });
+
+fn device() -> MutexGuard<'static, Device> {
+    DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers a command.
+pub(crate) fn invoke(call: &Call) -> Result<(), Errno> {
+    if call.header.driver_id != driver_id::MLX5 {
+        return Err(Errno::EINVAL);
+    }
+    device().answer(call)
+}
+
+/// The device executes everything that was posted.
+pub(crate) fn play() {
+    device().card.play();
+}
+
+impl Device {
+    fn answer(&mut self, call: &Call) -> Result<(), Errno> {
+        if let Some(number) = call.write_command() {
+            return self.answer_write(call, number);
+        }
+        let header = call.header;
+        match (header.object_id, header.method_id) {
+            (device::OBJECT, device::method::GET_CONTEXT) => {
+                call.output(device::get_context::NUM_COMP_VECTORS, &1_u32);
+                call.output(device::get_context::CORE_SUPPORT, &0_u64);
+                mlx5::open(call)
+            }
+            (device::OBJECT, device::method::QUERY_PORT) => {
+                let port = QueryPortRespEx { legacy_resp: port(), ..QueryPortRespEx::new_zeroed() };
+                call.output(device::query_port::RESP, &port);
+                Ok(())
+            }
+            (device::OBJECT, device::method::QUERY_GID_ENTRY) => {
+                let index = call.value(device::query_gid_entry::GID_INDEX).unwrap_or_default() as u32;
+                if index != 0 {
+                    return Err(Errno::ENODATA);
+                }
+                call.output(device::query_gid_entry::RESP_ENTRY, &gid());
+                Ok(())
+            }
+            (device::OBJECT, device::method::QUERY_GID_TABLE) => {
+                call.output(device::query_gid_table::RESP_ENTRIES, &gid());
+                call.output(device::query_gid_table::RESP_NUM_ENTRIES, &1_u64);
+                Ok(())
+            }
+            (async_event::OBJECT, async_event::method::ALLOC) => {
+                call.handle(async_event::alloc::FD_HANDLE, silent_file()?);
+                Ok(())
+            }
+            (uar::OBJECT, uar::method::ALLOC) => {
+                let handle = self.handle();
+                mlx5::page(call, handle)
+            }
+            (cq::OBJECT, cq::method::CREATE) => {
+                let handle = self.handle();
+                let entries = self.card.create_queue(call, handle)?;
+                call.handle(cq::create::HANDLE, handle.into());
+                call.output(cq::create::RESP_CQE, &(entries - 1));
+                Ok(())
+            }
+            (srq::OBJECT, srq::method::CREATE) => {
+                let handle = self.handle();
+                self.card.create_shared(call, handle)?;
+                call.handle(srq::create::HANDLE, handle.into());
+                for [wanted, real] in [
+                    [srq::create::MAX_WR, srq::create::RESP_MAX_WR],
+                    [srq::create::MAX_SGE, srq::create::RESP_MAX_SGE],
+                ] {
+                    call.output(real, &(call.value(wanted).unwrap_or_default() as u32));
+                }
+                call.output(srq::create::RESP_SRQ_NUM, &handle);
+                Ok(())
+            }
+            (qp::OBJECT, qp::method::CREATE) => {
+                let handle = self.handle();
+                self.card.create_pair(call, handle)?;
+                call.handle(qp::create::HANDLE, handle.into());
+                call.output(qp::create::RESP_CAP, &call.input::<QpCap>(qp::create::CAP)?);
+                call.output(qp::create::RESP_QP_NUM, &handle);
+                Ok(())
+            }
+            (qp::OBJECT, qp::method::DESTROY) => {
+                self.card.destroy_pair(call.value(qp::destroy::HANDLE).unwrap_or_default() as u32);
+                Ok(())
+            }
+            // The rest stays until the program ends.
+            (cq::OBJECT, cq::method::DESTROY)
+            | (srq::OBJECT, srq::method::DESTROY)
+            | (pd::OBJECT, pd::method::DESTROY)
+            | (ah::OBJECT, ah::method::DESTROY)
+            | (mr::OBJECT, mr::method::DESTROY)
+            | (uar::OBJECT, uar::method::DESTROY) => Ok(()),
+            _ => refuse(&format!("{header:?}"), Errno::EPROTONOSUPPORT),
+        }
+    }
+
+    fn answer_write(&mut self, call: &Call, number: u32) -> Result<(), Errno> {
+        const OUT: u16 = device::invoke_write::CORE_OUT;
+        let handle = self.handle();
+        match number {
+            cmd::QUERY_DEVICE => call.output(OUT, &limits()),
+            cmd::EX_QUERY_DEVICE => {
+                let response_length = size_of::<ExQueryDeviceResp>() as u32;
+                let limits =
+                    ExQueryDeviceResp { base: limits(), response_length, ..ExQueryDeviceResp::new_zeroed() };
+                call.output(OUT, &limits);
+            }
+            cmd::QUERY_PORT => call.output(OUT, &port()),
+            cmd::ALLOC_PD => {
+                call.output(OUT, &AllocPdResp { pd_handle: handle });
+                call.driver_output(&handle);
+            }
+            cmd::REG_MR => {
+                call.output(OUT, &RegMrResp { mr_handle: handle, lkey: handle << 8, rkey: handle << 8 })
+            }
+            cmd::CREATE_AH => {
+                call.output(OUT, &CreateAhResp { ah_handle: handle });
+                mlx5::address(call);
+            }
+            cmd::CREATE_COMP_CHANNEL => {
+                call.output(OUT, &CreateCompChannelResp { fd: silent_file()? as u32 })
+            }
+            cmd::MODIFY_QP | cmd::EX_MODIFY_QP | cmd::DEALLOC_PD | cmd::DEREG_MR | cmd::DESTROY_AH => {}
+            _ => return refuse(&format!("command {number:#x}"), Errno::EOPNOTSUPP),
+        }
+        Ok(())
+    }
+
+    /// A handle, which is also the object's number.
+    fn handle(&mut self) -> u32 {
+        self.handles += 1;
+        self.handles
+    }
+}
+
+/// Refuses what is not played. `PLAYED_TRACE` shows it.
+pub(crate) fn refuse<T>(what: &str, errno: Errno) -> Result<T, Errno> {
+    if std::env::var_os("PLAYED_TRACE").is_some() {
+        eprintln!("played: {errno}: {what}");
+    }
+    Err(errno)
+}
+
+fn limits() -> QueryDeviceResp {
+    QueryDeviceResp {
+        node_guid: 0x0200_00ff_fe00_0001.into(),
+        sys_image_guid: 0x0200_00ff_fe00_0001.into(),
+        max_mr_size: u64::MAX,
+        page_size_cap: !0xfff,
+        vendor_id: 0x02c9,
+        vendor_part_id: 0x1017,
+        max_qp: 1 << 17,
+        max_qp_wr: 1 << 15,
+        max_sge: 30,
+        max_sge_rd: 30,
+        max_cq: 1 << 16,
+        max_cqe: 1 << 22,
+        max_mr: 1 << 20,
+        max_pd: 1 << 20,
+        max_qp_rd_atom: 16,
+        max_qp_init_rd_atom: 16,
+        max_ah: 1 << 20,
+        max_srq: 1 << 16,
+        max_srq_wr: 1 << 14,
+        max_srq_sge: 31,
+        max_pkeys: 1,
+        phys_port_cnt: 1,
+        ..QueryDeviceResp::new_zeroed()
+    }
+}
+
+fn port() -> QueryPortResp {
+    QueryPortResp {
+        max_msg_sz: 1 << 30,
+        gid_tbl_len: 1,
+        pkey_tbl_len: 1,
+        lid: LID,
+        sm_lid: LID,
+        state: port_state::ACTIVE,
+        max_mtu: mtu::MTU_4096,
+        active_mtu: mtu::MTU_4096,
+        max_vl_num: 1,
+        active_width: 2,
+        active_speed: 32,
+        phys_state: 5,
+        link_layer: link_layer::INFINIBAND,
+        ..QueryPortResp::new_zeroed()
+    }
+}
+
+fn gid() -> GidEntry {
+    GidEntry { gid: GID, port_num: 1, ..GidEntry::new_zeroed() }
+}
