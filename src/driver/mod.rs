@@ -11,6 +11,7 @@ pub(crate) mod completion;
 pub(crate) mod efa;
 mod flagged;
 mod flow;
+mod granted;
 pub(crate) mod mlx5;
 mod paging;
 mod plans;

@@ -194,8 +194,10 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let inline =
         (cap.max_send_sge as usize * piece).max(cap.max_inline_data as usize).next_multiple_of(piece);
     let (geometry, send_map) = Geometry::create(cap.max_send_wr, size_of::<SendWqe>() + inline)?;
-    cap.max_send_wr = geometry.capacity();
-    cap.max_send_sge = (inline / piece) as u32;
+    // What a ring holds in addition can be used, but not asked for.
+    let Profile { max_qp_wr, max_sge, .. } = call.state.profile;
+    cap.max_send_wr = geometry.capacity().min(max_qp_wr);
+    cap.max_send_sge = ((inline / piece) as u32).min(max_sge);
     cap.max_inline_data = inline as u32;
     let sends = Consumer::new(send_map.clone(), geometry);
     let (receives, rq_mi) = if srq.is_some() || is_initiator {
@@ -204,7 +206,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     } else {
         let size = size_of::<RecvWqe>() + cap.max_recv_sge as usize * piece;
         let (geometry, map) = Geometry::create(cap.max_recv_wr, size)?;
-        cap.max_recv_wr = geometry.capacity();
+        cap.max_recv_wr = geometry.capacity().min(max_qp_wr);
         (Some(Consumer::new(map.clone(), geometry)), offer(call, map))
     };
     let answer = CreateQpResp { rq_mi, sq_mi: offer(call, send_map) };

@@ -108,7 +108,9 @@ pub(super) fn create_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     call.state.cqs.insert(id, cq);
     call.made(id);
     driver_answer(call, &CreateCqResp { mi })?;
-    call.copy_to(RESP_CQE, &geometry.capacity().to_ne_bytes())
+    // A ring may hold more than can be asked for.
+    let granted = geometry.capacity().min(call.state.profile.max_cqe);
+    call.copy_to(RESP_CQE, &granted.to_ne_bytes())
 }
 
 /// `UVERBS_METHOD_CQ_DESTROY`, after the queue was destroyed. The device does not know what was read of an event file, so no event is
@@ -137,7 +139,8 @@ pub(super) fn resize_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         cq.offset = mi.offset;
     }
     driver_answer(call, &DriverResize { mi })?;
-    call.respond(&ResizeCqResp { cqe: geometry.capacity(), reserved: 0 })
+    let cqe = geometry.capacity().min(call.state.profile.max_cqe);
+    call.respond(&ResizeCqResp { cqe, reserved: 0 })
 }
 
 /// `IB_CQ_MODERATE`.

@@ -120,7 +120,9 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     call.made(id);
     driver_answer(call, &CreateSrqResp { mi, srq_num: id, reserved: 0 })?;
-    call.copy_to(RESP_MAX_WR, &geometry.capacity().to_ne_bytes())?;
+    // A ring may hold more than can be asked for.
+    let granted = geometry.capacity().min(call.state.profile.max_qp_wr);
+    call.copy_to(RESP_MAX_WR, &granted.to_ne_bytes())?;
     call.copy_to(RESP_MAX_SGE, &max_sge.to_ne_bytes())?;
     if xrc.is_some() { call.copy_to(RESP_SRQ_NUM, &id.to_ne_bytes()) } else { Ok(()) }
 }

@@ -261,7 +261,7 @@ impl SharedReceiveQueueBuilder<'_> {
         let queue = ReceiveQueue::new(context.origin(), receives, segments);
         let receives = Receiving::new(op, queue)?;
         // rxe allocates more room than requested, but does not report it (rxe_srq_from_init, rxe_srq.c, Linux 6.1).
-        let capacity = receives.queue.capacity();
+        let capacity = context.driver().granted_shared(self.depth, requests, receives.queue.capacity());
         let _extended = self.extended.map(|of| (of.cq.clone(), of.domain.clone()));
         let number = self.extended.map(|_| number);
         let shared =
@@ -370,7 +370,8 @@ impl SharedReceiveQueue {
         // From here on, the device uses only the new ring.
         let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
         moved.inspect_err(|_| self.receives.lose())?;
-        self.capacity = self.receives.queue.capacity();
+        let room = self.receives.queue.capacity();
+        self.capacity = context.driver().granted_shared(depth, room, room);
         Ok(())
     }
 

@@ -38,6 +38,7 @@ mod reliable_datagrams;
 mod rules;
 mod sampler;
 mod shared_receives;
+mod sizes;
 mod snapshots;
 mod statistics;
 mod sweep;

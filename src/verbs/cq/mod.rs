@@ -43,6 +43,7 @@ use crate::kernel::process::{Origin, Passage};
 #[doc(alias = "ibv_cq_ex_to_cq")]
 pub struct CompletionQueue {
     ring: Completions,
+    capacity: u32,
     /// Checked before completions are taken.
     origin: Origin,
     /// The same as in the shared part.
@@ -76,13 +77,14 @@ impl CompletionQueueCore {
         self.object.context()
     }
 
-    /// Sends the kernel's command that resizes the queue.
-    fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<()> {
+    /// Sends the kernel's command that resizes the queue, and returns the number of entries in the response.
+    fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<u32> {
         let request = ResizeCq { cq_handle: self.id(), cqe: entries, ..ResizeCq::new_zeroed() };
         let mut response = ResizeCqResp::new_zeroed();
         let mut command = Command::write(op, cmd::RESIZE_CQ);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes()).driver_payload(payload);
-        self.context().invoke(&mut command)
+        self.context().invoke(&mut command)?;
+        Ok(response.cqe)
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -264,8 +266,10 @@ impl<'a> CompletionQueueBuilder<'a> {
             events_read: AtomicU32::new(0),
         };
         let origin = context.origin();
+        let capacity = context.driver().granted_entries(entries, real_entries, ring.capacity());
         Ok(CompletionQueue {
             ring,
+            capacity,
             origin,
             passage: registry.passage(),
             registry,
@@ -292,7 +296,7 @@ impl CompletionQueue {
 
     /// The number of completions that the queue can hold.
     pub fn capacity(&self) -> u32 {
-        self.ring.capacity()
+        self.capacity
     }
 
     /// Counts a completion that the device did not write.
@@ -338,15 +342,18 @@ impl CompletionQueue {
         let object = &self.shared.object;
         let context = object.context();
         context.driver().may_resize_cq(op, entries, context)?;
+        let mut told = 0;
         let old = self.ring.resize(op, entries, context, |payload, memory| {
             memory.into_iter().for_each(|memory| object.hold(memory));
-            self.shared.resize(op, entries, payload).inspect_err(|error| {
+            let resized = self.shared.resize(op, entries, payload).inspect_err(|error| {
                 // Refused. After any other failure it is not known whether the device uses the new ring.
                 if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) {
                     memory.into_iter().for_each(|memory| object.let_go(memory));
                 }
-            })
+            });
+            resized.map(|entries| told = entries)
         })?;
+        self.capacity = context.driver().granted_entries(entries, told, self.ring.capacity());
         old.iter().for_each(|memory| object.let_go(memory));
         Ok(())
     }

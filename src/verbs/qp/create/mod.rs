@@ -276,6 +276,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         })?;
         let object =
             Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
+        let real = context.driver().granted_pair(&wanted, real);
         let QpQueues { sends, receives, cap: real, known } = plan.open(op, number, real, context)?;
         let receives =
             receives.map(|receives| ReceiveQueue::new(context.origin(), receives, real.max_recv_sge));
