@@ -22,7 +22,7 @@
 //! let capacity = Capacity { sends: 4, receives: 4, send_segments: 1, receive_segments: 1, inline: 64, ..Capacity::default() };
 //! let flags = QpCreateFlags::SQ_SIG_ALL;
 //! let init = raw::QueuePairInit {
-//!     type_: qp_type::UD, send_cq: &cq.object(), receive_cq: &cq.object(), srq: None, capacity, cookie: 0, flags,
+//!     type_: qp_type::UD, send_cq: &cq.object(), receive_cq: &cq.object(), srq: None, capacity, operations: None, cookie: 0, flags,
 //! };
 //! let (_qp, mut sends, receives) = pd.create_parts(&init)?;
 //! let piece = Sge { addr: 0x1000, length: 64, lkey: 5 };

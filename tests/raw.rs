@@ -34,6 +34,7 @@ fn completions_of_a_queue_pair_can_be_taken_out() {
         receive_cq: &object,
         srq: None,
         capacity,
+        operations: None,
         cookie: 0,
         flags,
     };
@@ -123,6 +124,7 @@ fn a_message_that_was_posted_first_finds_its_receive() {
             receive_cq: &object,
             srq: shared.then_some(&srq),
             capacity,
+            operations: None,
             cookie: 0,
             flags,
         };
@@ -198,6 +200,7 @@ fn init(cq: &CompletionObject) -> QueuePairInit<'_> {
         receive_cq: cq,
         srq: None,
         capacity: CAPACITY,
+        operations: None,
         cookie: 0,
         flags: QpCreateFlags::empty(),
     }

@@ -156,7 +156,7 @@ fn wrong_sizes_and_limits_are_refused() {
             pd.srq(u32::MAX),
             pd.srq(4).segments(most.max_srq_sge + 1),
         ] {
-            refuses(wrong.create(), ErrorKind::InvalidInput, EINVAL, "max_srq_wr");
+            refuses(wrong.create(), ErrorKind::InvalidInput, EINVAL, "max_srq_");
         }
         let srq = pd.srq(4).segments(2).create().unwrap();
         let told = srq.query().unwrap();

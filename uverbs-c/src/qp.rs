@@ -257,6 +257,7 @@ pub(crate) fn make_own(
                 inline: cap.max_inline_data,
                 large_header: if has(HAS_LARGE) { init.max_tso_header.into() } else { 0 },
             },
+            operations: is_extended.then_some(init.send_ops_flags),
             cookie: Pointer::cookie(&*qp),
             flags: flags | all,
         };
@@ -281,8 +282,7 @@ pub(crate) fn make_own(
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
     qp.post = post::choose(&qp, &sends);
-    qp.is_in_blocks = is_in_blocks;
-    qp.domain = domain::used(pd);
+    (qp.is_in_blocks, qp.domain) = (is_in_blocks, domain::used(pd));
     qp_ex::choose(&mut qp, &sends);
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));

@@ -114,7 +114,7 @@ pub(super) fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCa
 
 pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape<'static> {
     let (flags, driver) = (QpCreateFlags::empty(), DriverQp::default());
-    QpShape { type_, cap, large_header: 0, srq: None, flags, driver }
+    QpShape { type_, cap, operations: None, large_header: 0, srq: None, flags, driver }
 }
 
 fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {

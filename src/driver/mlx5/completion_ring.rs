@@ -29,7 +29,9 @@ impl Ring {
     /// A ring for `wanted` completions of this size, followed by `behind` bytes. No memory is touched yet: see [`Ring::clear`].
     pub(super) fn new(op: &'static str, wanted: u32, size: u32, behind: usize) -> Result<Self> {
         let invalid = || Error::kernel(op, Errno::EINVAL);
-        let entries = Self::entries_for(wanted).ok_or_else(invalid)?;
+        let entries = Self::entries_for(wanted).ok_or_else(|| {
+            Error::outside(op, "entries of a completion queue", wanted, format_args!("1 to {}", i32::MAX))
+        })?;
         let bytes = (entries as usize).checked_mul(size as usize).ok_or_else(invalid)?;
         let whole = bytes.checked_add(behind).ok_or_else(invalid)?;
         let memory = Mapping::block(whole).map_err(|errno| Error::kernel(op, errno))?;

@@ -8,7 +8,7 @@ use zerocopy::big_endian::U32;
 use super::receives::data_segment;
 use super::segments::UNIT;
 use super::sends::{Sends, Start, unit};
-use super::shape::INLINE_HEAD;
+use super::sizes::INLINE_HEAD;
 use super::writing::FRAMES;
 use crate::driver::request::{Data, Refused, Sge};
 

@@ -57,7 +57,7 @@ impl Sends {
             }
             // A copy, because a reference would force the whole request into memory.
             Opcode::Bind(binding) => self.start_bind(&binding)?,
-            Opcode::LocalInvalidate(key) => self.start_invalidate(key),
+            Opcode::LocalInvalidate(key) => self.start_invalidate(key)?,
             Opcode::Datagram { .. }
             | Opcode::AtomicWrite(_)
             | Opcode::Flush { .. }

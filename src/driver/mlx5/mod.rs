@@ -23,6 +23,7 @@ mod segments;
 mod sends;
 mod shape;
 mod shared;
+mod sizes;
 mod state;
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,16 @@
-//! Sizes of the rings of a queue pair, and their positions in memory.
+//! The rings of a queue pair in memory.
 //!
 //! Source: `set_rq_size`, `set_user_buf_size` and `_create_user_qp`, qp.c, Linux 6.1.
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
-use uverbs_abi::mlx5::wqe::{
-    ETH_L2_INLINE_HEADER_SIZE, RCV_DBR, SEND_WQE_BB, SND_DBR, WqeAv, WqeCtrlSeg, WqeDataSeg, WqeEthSeg,
-    WqeXrcSeg,
-};
+use uverbs_abi::mlx5::wqe::{RCV_DBR, SEND_WQE_BB, SND_DBR};
 use uverbs_abi::mlx5::{CreateQp, CreateQpResp, QP_FLAG_UAR_PAGE_INDEX};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
-use super::sends::MOST_UNITS;
+use super::sizes::{ReceiveRing, SendRing, Wanted, refused};
 pub(super) use super::track::Source;
 use super::track::Track;
 use super::{Form, Limits, Places, Receives, Registers, SEND_DOORBELL, Sends};
@@ -22,21 +18,10 @@ use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::{Mapping, Register};
 
-pub(super) const SEGMENT: u32 = size_of::<WqeDataSeg>() as u32;
-const BLOCK: u32 = SEND_WQE_BB as u32;
-/// The beginning of every send of a frame: control segment, and Ethernet segment with room for the headers of the frame.
-const HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeEthSeg>()) as u32;
-/// Room for the beginning of a message. The largest is an operation on a memory key: a control segment, two segments that describe the
-/// change, and room for a list (`_sq_overhead` of libmlx5, providers/mlx5/verbs.c, rdma-core 65).
-const MESSAGE_HEAD: u32 = size_of::<WqeCtrlSeg>() as u32 + 48 + 64 + 64;
-/// The same over an extended connection.
-const EXTENDED_HEAD: u32 = MESSAGE_HEAD + size_of::<WqeXrcSeg>() as u32;
-/// The beginning of a datagram: a control segment and an address.
-const DATAGRAM_HEAD: u32 = (size_of::<WqeCtrlSeg>() + size_of::<WqeAv>()) as u32;
-/// The beginning of a frame without headers.
-const BARE_HEAD: u32 = HEAD - ETH_L2_INLINE_HEADER_SIZE as u32;
-/// The head of inline data.
-pub(super) const INLINE_HEAD: usize = 4;
+/// The hint for a part of the memory that cannot be used. Sizes were checked before, so this does not occur.
+const NO_PART: &str = "the queues do not fit into their memory";
+/// The least memory of a ring.
+const BLOCK: usize = SEND_WQE_BB;
 
 /// A queue pair that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
@@ -91,16 +76,12 @@ impl Drop for Queues {
 #[derive(Debug)]
 pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] Arc<Queues>);
 
-pub(super) fn too_large(op: &'static str) -> Error {
-    Error::refused(op, Errno::EINVAL, "check depths and segments against the device's limits")
-}
-
 impl QpPlan {
     /// `index` returns candidates for the number by which completions name the queue pair.
     pub(super) fn new(
         op: &'static str,
         form: Form,
-        wanted: &QpCap,
+        wanted: &Wanted,
         limits: &Limits,
         registers: Registers,
         ends: Ends<'_>,
@@ -108,15 +89,17 @@ impl QpPlan {
     ) -> Result<Self> {
         let Ends { queues, shared } = ends;
         let is_of_frames = matches!(form, Form::Frames { .. });
-        let sends = Ring::of_sends(form, wanted, limits).ok_or_else(|| too_large(op))?;
-        let receives = match shared {
-            Some(_) => Ring::default(),
-            None => Ring::of_receives(wanted, limits).ok_or_else(|| too_large(op))?,
-        };
+        let sends = SendRing::new(form, wanted, limits).map_err(|hint| refused(op, hint))?;
+        let wanted = &wanted.cap;
+        let segments = if shared.is_some() { 0 } else { wanted.max_recv_sge };
+        // The kernel checks their number even if another queue provides them.
+        let receives =
+            ReceiveRing::new(wanted.max_recv_wr, segments, limits).map_err(|hint| refused(op, hint))?;
+        let receives = if shared.is_some() { ReceiveRing::default() } else { receives };
         let source = shared.map_or(Source::Own(receives.places), |places| Source::Shared(places.clone()));
         // A part has memory even if the queue pair has no such ring. It is then never used.
         let page = |bytes: usize| bytes.max(1).next_multiple_of(4096);
-        let part = |memory, at, ring: &Ring| part(op, memory, at, ring.bytes().max(BLOCK as usize));
+        let part = |memory, at, bytes: usize| part(op, memory, at, bytes.max(BLOCK));
         // For frames, the two rings are announced to the kernel separately. For messages, one ring follows the other.
         let sends_at = match form {
             Form::Frames { .. } => page(receives.bytes()),
@@ -125,14 +108,15 @@ impl QpPlan {
         let record = page(sends_at + page(sends.bytes()));
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let counters = [word(op, &memory, record + 4 * SND_DBR)?, word(op, &memory, record + 4 * RCV_DBR)?];
-        let (send_units, receive_units) = (part(&memory, sends_at, &sends)?, part(&memory, 0, &receives)?);
-        let queues = Queues::join(op, queues, form, sends.places, source, index)?;
+        let (send_units, receive_units) =
+            (part(&memory, sends_at, sends.bytes())?, part(&memory, 0, receives.bytes())?);
+        let queues = Queues::join(op, queues, form, sends.blocks, source, index)?;
         let address = memory.address();
         let request = CreateQp {
             buf_addr: address,
             sq_buf_addr: if is_of_frames { address + sends_at as u64 } else { 0 },
             db_addr: address + record as u64,
-            sq_wqe_count: sends.places,
+            sq_wqe_count: sends.blocks,
             rq_wqe_count: receives.places,
             rq_wqe_shift: receives.stride.checked_ilog2().unwrap_or(0),
             flags: registers.id.map_or(0, |_| QP_FLAG_UAR_PAGE_INDEX),
@@ -141,11 +125,11 @@ impl QpPlan {
             ..CreateQp::new_zeroed()
         };
         let cap = QpCap {
-            max_send_wr: sends.places.checked_div(sends.unit).unwrap_or(0),
+            max_send_wr: sends.requests(),
             max_recv_wr: receives.places,
             max_send_sge: wanted.max_send_sge,
-            max_recv_sge: receives.stride / SEGMENT,
-            max_inline_data: sends.inline(form).unwrap_or(wanted.max_inline_data),
+            max_recv_sge: receives.segments(),
+            max_inline_data: sends.inline,
         };
         let inline_header = if is_of_frames { limits.inline_header } else { 0 };
         let response = CreateQpResp::new_zeroed();
@@ -205,12 +189,12 @@ impl QpPlan {
 
 /// A part of the memory of a queue pair.
 pub(super) fn part(op: &'static str, memory: &Mapping, at: usize, bytes: usize) -> Result<Units> {
-    Units::new(memory, at, bytes).ok_or_else(|| too_large(op))
+    Units::new(memory, at, bytes).ok_or_else(|| Error::malformed(op, NO_PART))
 }
 
 /// A word of the doorbell record.
 pub(super) fn word(op: &'static str, memory: &Mapping, at: usize) -> Result<Word> {
-    Word::new(memory, at).ok_or_else(|| too_large(op))
+    Word::new(memory, at).ok_or_else(|| Error::malformed(op, NO_PART))
 }
 
 impl Queues {
@@ -257,68 +241,5 @@ impl Queues {
     /// Discards all completions of receives that exist now. Returns the counter of the next receive.
     pub(super) fn reset_receives(&self) -> u32 {
         self.queues[1].at_end(|position| self.track.receives.reset(position))
-    }
-}
-
-/// The size of a ring.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ring {
-    pub(super) places: u32,
-    /// Size of a place in bytes.
-    pub(super) stride: u32,
-    /// Maximum number of places of a request.
-    unit: u32,
-}
-
-impl Ring {
-    /// A send takes as many blocks as its segments need.
-    fn of_sends(form: Form, wanted: &QpCap, limits: &Limits) -> Option<Self> {
-        if wanted.max_send_wr == 0 {
-            return Some(Self::default());
-        }
-        let pieces = wanted.max_send_sge.checked_mul(SEGMENT)?;
-        let inline = match wanted.max_inline_data {
-            0 => 0,
-            bytes => bytes.checked_add(INLINE_HEAD as u32)?.checked_next_multiple_of(SEGMENT)?,
-        };
-        let head = match form {
-            Form::Frames { header } => {
-                BARE_HEAD.checked_add(header)?.checked_next_multiple_of(SEGMENT)?.max(HEAD)
-            }
-            Form::Messages => MESSAGE_HEAD,
-            Form::Extended => EXTENDED_HEAD,
-            Form::Datagrams => DATAGRAM_HEAD,
-        };
-        let bytes = head.checked_add(pieces.max(inline))?;
-        let unit = bytes.div_ceil(BLOCK);
-        let places = wanted.max_send_wr.checked_mul(unit)?.checked_next_power_of_two()?;
-        let fits = bytes <= limits.max_send.min(MOST_UNITS * SEGMENT) && places <= limits.max_send_blocks;
-        fits.then_some(Self { places, stride: BLOCK, unit })
-    }
-
-    /// Maximum number of inline bytes of a send. A send consists of whole blocks, so this may be more than was requested.
-    fn inline(self, form: Form) -> Option<u32> {
-        let head = match form {
-            Form::Frames { .. } => HEAD,
-            Form::Messages => MESSAGE_HEAD,
-            Form::Extended => EXTENDED_HEAD,
-            Form::Datagrams => DATAGRAM_HEAD,
-        };
-        self.unit.checked_mul(BLOCK)?.checked_sub(head + INLINE_HEAD as u32)
-    }
-
-    pub(super) fn of_receives(wanted: &QpCap, limits: &Limits) -> Option<Self> {
-        if wanted.max_recv_wr == 0 {
-            return Some(Self::default());
-        }
-        let stride = wanted.max_recv_sge.max(1).checked_mul(SEGMENT)?.checked_next_power_of_two()?;
-        // The ring has at least 64 bytes.
-        let places = wanted.max_recv_wr.checked_next_power_of_two()?.max(BLOCK / stride.min(BLOCK));
-        let fits = stride <= limits.max_receive && places <= limits.max_receives;
-        fits.then_some(Self { places, stride, unit: 1 })
-    }
-
-    pub(super) fn bytes(self) -> usize {
-        self.places as usize * self.stride as usize
     }
 }

@@ -16,27 +16,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{RCV_DBR, WqeSrqNextSeg};
 use uverbs_abi::mlx5::{CreateSrq, CreateSrqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
 use super::receives::{put_pieces, put_segment, segment};
-use super::shape::{Queues, SEGMENT, Source, part, word};
+use super::shape::{Queues, Source, part, word};
+use super::sizes::{self, SEGMENT, floor};
 use super::{Form, Limits};
 use crate::driver::queues::LowerReceive;
 use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::mapping::Mapping;
 
 /// The part of an entry before its segments, in units of a segment.
 const HEAD: u32 = 1;
 const LEAST_STRIDE: u32 = 32;
-
-const WRONG: &str = "check depth and segments against max_srq_wr and max_srq_sge; no queue is empty";
+/// The number of segments of an entry has eight bits.
+const MOST_STRIDE: u32 = 128 * SEGMENT;
 
 /// A shared receive queue that is about to be created: the driver's request, and the memory.
 #[derive(Debug)]
@@ -62,18 +62,13 @@ impl SrqPlan {
         queue: Option<&Arc<CompletionSide>>,
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
-        let fits = (1..=limits.max_shared).contains(&depth) && segments <= limits.max_receive / SEGMENT;
-        // The number of an entry has 16 bits.
-        let entries = Some(depth).filter(|depth| fits && *depth < 1 << u16::BITS).map(|depth| depth + 1);
-        let wrong = || Error::refused(op, Errno::EINVAL, WRONG);
-        let entries = entries.ok_or_else(wrong)?.next_power_of_two();
-        let stride = ((HEAD + segments) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
+        let (entries, stride) = size(depth, segments, limits).map_err(|hint| sizes::refused(op, hint))?;
         let bytes = entries as usize * stride as usize;
         let record = bytes.next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) = (part(op, &memory, 0, bytes)?, word(op, &memory, record + 4 * RCV_DBR)?);
-        let segments = u8::try_from(stride / SEGMENT - HEAD).map_err(|_| wrong())?;
-        let places = Places::new(op, entries, segments)?;
+        // The largest stride has fewer.
+        let places = Places::new(op, entries, (stride / SEGMENT - HEAD) as u8)?;
         let source = Source::Shared(places.clone());
         let queues =
             queue.map(|queue| Queues::join(op, [queue; 2], Form::Messages, 0, source, index)).transpose()?;
@@ -118,6 +113,24 @@ impl SrqPlan {
         (0..=last).for_each(|entry| list.put_link(entry, entry.wrapping_add(1) & last));
         queue
     }
+}
+
+/// The number of entries, and the size of one. The error is a hint.
+fn size(depth: u32, segments: u32, limits: &Limits) -> Result<(u32, u32), String> {
+    // One entry more than can be posted. The number of an entry has 16 bits.
+    let most = floor(limits.max_shared.min(1 << u16::BITS)).saturating_sub(1);
+    if depth == 0 || depth > most {
+        let what = "requests of a shared receive queue (max_srq_wr)";
+        return Err(limit(what, depth, format_args!("1 to {most}")));
+    }
+    // The kernel refuses an entry that is larger than a receive (`mlx5_ib_create_srq`, srq.c, Linux 6.1.192).
+    let most = floor(limits.max_receive).min(MOST_STRIDE) / SEGMENT;
+    if segments.saturating_add(HEAD) > most {
+        let what = "segments of a request of a shared receive queue (max_srq_sge)";
+        return Err(limit(what, segments, format_args!("at most {}", most.saturating_sub(HEAD))));
+    }
+    let stride = ((HEAD + segments) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
+    Ok(((depth + 1).next_power_of_two(), stride))
 }
 
 /// The state of the entries, which pollers and the poster share.

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
 use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
@@ -13,6 +12,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 #[cfg(feature = "raw")]
 use super::Formats;
 use super::shape::Ends;
+use super::sizes::Wanted;
 use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
 use crate::driver::{Kernel, QpShape};
 use crate::kernel::command::Command;
@@ -70,7 +70,8 @@ impl State {
     ) -> Result<QpPlan> {
         let ends = Ends { queues, shared: shape.srq.map(|srq| srq.mlx5(op)).transpose()? };
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
-        QpPlan::new(op, form, &shape.cap, &self.limits, registers, ends, index)
+        let wanted = Wanted { cap: shape.cap, operations: shape.operations };
+        QpPlan::new(op, form, &wanted, &self.limits, registers, ends, index)
     }
 
     /// A shared receive queue; one of extended connections completes in `queue`.
@@ -122,11 +123,7 @@ impl State {
         if entries <= most {
             return Ok(());
         }
-        Err(Error::refused(
-            op,
-            Errno::EINVAL,
-            format!("the device has completion queues of {most} entries at most"),
-        ))
+        Err(Error::beyond(op, "entries of a completion queue (max_cqe)", entries, most))
     }
 
     /// A number for a queue pair: 24 bits, not all ones. Numbers are used again after an overflow.
@@ -229,6 +226,7 @@ mod tests {
         let shape = QpShape {
             type_: qp_type::RAW_PACKET,
             cap,
+            operations: None,
             large_header: 0,
             srq: None,
             flags: QpCreateFlags::empty(),

@@ -7,6 +7,7 @@ mod messages;
 mod requests;
 mod resize;
 mod shared;
+mod sizes;
 mod threads;
 mod windows;
 
@@ -20,6 +21,7 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::shape::Ends;
+use super::sizes::Wanted;
 use super::{CompletionSide, Completions, CqPlan, Form, Limits, QpPlan, Receives, Registers, Sends, WqPlan};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
@@ -91,6 +93,11 @@ fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCap {
     }
 }
 
+/// With room for all operations.
+fn all(cap: QpCap) -> Wanted {
+    Wanted { cap, operations: None }
+}
+
 impl Bench {
     fn new(eth_min_inline: u8, wanted: &QpCap) -> Self {
         Self::with_large_sends(eth_min_inline, wanted, 0)
@@ -110,11 +117,12 @@ impl Bench {
         let cq_memory = plan.memory().clone();
         let queue = plan.open();
         let mut index = 40;
-        let mut plan = QpPlan::new("test", form, wanted, &limits, page, ends([queue.shared(); 2]), || {
-            index += 1;
-            index
-        })
-        .unwrap();
+        let mut plan =
+            QpPlan::new("test", form, &all(*wanted), &limits, page, ends([queue.shared(); 2]), || {
+                index += 1;
+                index
+            })
+            .unwrap();
         let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
         let qp_memory = plan.memory().clone();
         let cap = plan.cap();
@@ -289,7 +297,7 @@ fn a_header_longer_than_was_asked_for_does_not_fit() {
         let plan = QpPlan::new(
             "test",
             Form::Frames { header },
-            &cap(1, 1, 1, 0),
+            &all(cap(1, 1, 1, 0)),
             &limits(1),
             page.clone(),
             ends([bench.queue.shared(); 2]),

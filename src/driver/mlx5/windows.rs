@@ -13,8 +13,8 @@ use uverbs_abi::mlx5::wqe::{
     WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC, WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE,
     WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ, WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE,
     WQE_UMR_CTRL_MKEY_MASK_FREE, WQE_UMR_CTRL_MKEY_MASK_LEN, WQE_UMR_CTRL_MKEY_MASK_MKEY,
-    WQE_UMR_CTRL_MKEY_MASK_QPN, WQE_UMR_CTRL_MKEY_MASK_START_ADDR, WqeMkeyContextSeg, WqeUmrCtrlSeg,
-    WqeUmrKlmSeg,
+    WQE_UMR_CTRL_MKEY_MASK_QPN, WQE_UMR_CTRL_MKEY_MASK_START_ADDR, WqeCtrlSeg, WqeMkeyContextSeg,
+    WqeUmrCtrlSeg, WqeUmrKlmSeg,
 };
 use uverbs_abi::types::{AccessFlags, wc_opcode};
 use zerocopy::{FromZeros, IntoBytes};
@@ -69,7 +69,7 @@ impl Sends {
     pub(super) fn start_bind(&mut self, binding: &Binding) -> Result<(Start, u32), Refused> {
         let Binding { addr, length, lkey, rkey, new_rkey, access, is_type_1 } = *binding;
         if length == 0 {
-            return Ok(self.start_free(wc_opcode::BIND_MW, rkey, new_rkey, is_type_1));
+            return self.start_free(wc_opcode::BIND_MW, rkey, new_rkey, is_type_1);
         }
         if length > MOST {
             return Err(Refused::Lacks);
@@ -104,17 +104,23 @@ impl Sends {
         let mut list = [WqeUmrKlmSeg::new_zeroed(); LIST];
         list[0] =
             WqeUmrKlmSeg { byte_count: (length as u32).into(), mkey: lkey.into(), address: addr.into() };
-        Ok(self.put_change(wc_opcode::BIND_MW, rkey, &control, &context, list.as_bytes()))
+        self.put_change(wc_opcode::BIND_MW, rkey, &control, &context, list.as_bytes())
     }
 
     /// Writes an invalidate of a local key.
     #[inline(never)]
-    pub(super) fn start_invalidate(&mut self, key: u32) -> (Start, u32) {
+    pub(super) fn start_invalidate(&mut self, key: u32) -> Result<(Start, u32), Refused> {
         self.start_free(wc_opcode::LOCAL_INV, key, 0, false)
     }
 
     /// Writes that the key is free. Its lowest byte then changes to that of `new_key`.
-    fn start_free(&mut self, opcode: u32, key: u32, new_key: u32, is_type_1: bool) -> (Start, u32) {
+    fn start_free(
+        &mut self,
+        opcode: u32,
+        key: u32,
+        new_key: u32,
+        is_type_1: bool,
+    ) -> Result<(Start, u32), Refused> {
         let (check, mask) = match is_type_1 {
             true => (0, CHANGED),
             false => (CHECK_QPN, CHANGED | WQE_UMR_CTRL_MKEY_MASK_QPN),
@@ -139,7 +145,13 @@ impl Sends {
         control: &WqeUmrCtrlSeg,
         context: &WqeMkeyContextSeg,
         list: &[u8],
-    ) -> (Start, u32) {
+    ) -> Result<(Start, u32), Refused> {
+        // A queue pair that was created for other operations only has smaller requests.
+        let bytes =
+            size_of::<WqeCtrlSeg>() + control.as_bytes().len() + context.as_bytes().len() + list.len();
+        if bytes > self.most_units as usize * UNIT {
+            return Err(Refused::TooLarge);
+        }
         let mut at = (unit(self.head) + 1).wrapping_mul(UNIT);
         let mut units = 1;
         for part in [control.as_bytes(), context.as_bytes(), list] {
@@ -148,6 +160,6 @@ impl Sends {
         }
         self.note(opcode);
         self.change |= IS_CHANGE;
-        (Start { opcode: OPCODE_UMR, units: units as u8, left_out: 0 }, key.to_be())
+        Ok((Start { opcode: OPCODE_UMR, units: units as u8, left_out: 0 }, key.to_be()))
     }
 }

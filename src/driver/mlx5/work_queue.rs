@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::RCV_DBR;
 use uverbs_abi::mlx5::{CreateWq, CreateWqResp};
-use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::CompletionSide;
-use super::shape::{Queues, Ring, SEGMENT, Source, part, too_large, word};
+use super::shape::{Queues, Source, part, word};
+use super::sizes::{ReceiveRing, refused};
 use super::{Form, Limits, Receives};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
@@ -23,7 +23,7 @@ pub(crate) struct WqPlan {
     memory: Mapping,
     units: Units,
     counter: Word,
-    ring: Ring,
+    ring: ReceiveRing,
     request: CreateWq,
     response: CreateWqResp,
     queues: Queues,
@@ -40,9 +40,10 @@ impl WqPlan {
         queue: &Arc<CompletionSide>,
         index: impl FnMut() -> u32,
     ) -> Result<Self> {
-        let wanted = QpCap { max_recv_wr: depth, max_recv_sge: segments, ..QpCap::new_zeroed() };
-        let ring = Ring::of_receives(&wanted, limits).filter(|ring| ring.places > 0);
-        let ring = ring.ok_or_else(|| too_large(op))?;
+        if depth == 0 {
+            return Err(Error::outside(op, "receives of a work queue", depth, "at least 1"));
+        }
+        let ring = ReceiveRing::new(depth, segments, limits).map_err(|hint| refused(op, hint))?;
         let record = ring.bytes().next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) =
@@ -73,7 +74,7 @@ impl WqPlan {
 
     /// Number of requests that the ring holds, and of segments of each.
     pub(crate) fn capacity(&self) -> (u32, u32) {
-        (self.ring.places, self.ring.stride / SEGMENT)
+        (self.ring.places, self.ring.segments())
     }
 
     /// The ring, after the kernel has created the work queue with this number.

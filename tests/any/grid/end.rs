@@ -134,6 +134,7 @@ impl End {
             receive_cq: &object,
             srq: None,
             capacity,
+            operations: None,
             cookie: 0,
             flags: QpCreateFlags::empty(),
         };

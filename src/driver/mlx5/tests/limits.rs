@@ -20,7 +20,7 @@ fn what_the_device_does_not_have_is_refused() {
         let plan = QpPlan::new(
             "test",
             Form::Frames { header: 0 },
-            &wanted,
+            &all(wanted),
             &limits,
             page.clone(),
             ends([queue.shared(); 2]),

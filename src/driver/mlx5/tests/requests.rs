@@ -4,7 +4,7 @@ use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESP_SEND, WqeCtrlSeg};
 use uverbs_abi::types::SendFlags;
 use zerocopy::FromBytes;
 
-use super::{Bench, PIECE, cap, ends, frame, inline, limits, pieces, poll};
+use super::{Bench, PIECE, all, cap, ends, frame, inline, limits, pieces, poll};
 use crate::driver::completion::{Completion, Extended, Status};
 use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
 use crate::driver::queues::Lower;
@@ -442,7 +442,7 @@ fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     let page = Registers { page: bench.registers.clone(), id: Some(9) };
     let (wanted, shared) = (cap(4, 1, 1, 0), [bench.queue.shared(); 2]);
     let plan =
-        QpPlan::new("test", Form::Frames { header: 0 }, &wanted, &limits(1), page, ends(shared), || 77)
+        QpPlan::new("test", Form::Frames { header: 0 }, &all(wanted), &limits(1), page, ends(shared), || 77)
             .unwrap();
     let (mut sends, _receives, _) = plan.open(0x77);
     sends.put(&frame(2, None, pieces(&[PIECE]))).unwrap();

@@ -25,7 +25,8 @@ fn pair(queue: &Completions, places: &Arc<Places>, index: u32) -> (Sends, Known)
     let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
     let ends = Ends { queues: [queue.shared(); 2], shared: Some(places) };
     let wanted = cap(1, 4, 1, 0);
-    let mut plan = QpPlan::new("test", Form::Messages, &wanted, &limits(0), page, ends, || index).unwrap();
+    let mut plan =
+        QpPlan::new("test", Form::Messages, &all(wanted), &limits(0), page, ends, || index).unwrap();
     let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
     assert_eq!((request.rq_wqe_count, request.rq_wqe_shift, plan.cap().max_recv_wr), (0, 0, 0));
     let (mut sends, receives, known) = plan.open(NUMBERS[index as usize]);
@@ -337,7 +338,8 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
         let queues = [sent.shared(), shared.queue.shared()];
         let ends = Ends { queues, shared: Some(shared.receives.places()) };
         let wanted = cap(1, 4, 1, 0);
-        let plan = QpPlan::new("test", Form::Messages, &wanted, &limits(0), page, ends, || index).unwrap();
+        let plan =
+            QpPlan::new("test", Form::Messages, &all(wanted), &limits(0), page, ends, || index).unwrap();
         let (sends, _, known) = plan.open(0x300);
         shared.post(u64::from(index)).unwrap();
         let entry = (shared.counter() - 1) as u16 % 4;
@@ -353,9 +355,9 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
 
 #[test]
 fn what_is_too_large_is_refused() {
-    for (depth, segments) in [(0, 1), (16385, 1), (65536, 1), (u32::MAX, 1), (1, 33), (1, u32::MAX)] {
+    for (depth, segments) in [(0, 1), (16384, 1), (65536, 1), (u32::MAX, 1), (1, 32), (1, u32::MAX)] {
         assert!(SrqPlan::new("test", depth, segments, &limits(0), None, || 0).is_err(), "{depth} {segments}");
     }
     assert_eq!(SrqPlan::new("test", 1, 0, &limits(0), None, || 0).unwrap().capacity(), [1, 1]);
-    assert_eq!(SrqPlan::new("test", 16384, 31, &limits(0), None, || 0).unwrap().capacity(), [32767, 31]);
+    assert_eq!(SrqPlan::new("test", 16383, 31, &limits(0), None, || 0).unwrap().capacity(), [16383, 31]);
 }

@@ -55,6 +55,7 @@ pub struct QueuePairBuilder<'a, T> {
     receive_cq: &'a Arc<cq::CompletionQueueCore>,
     srq: Option<&'a SharedReceiveQueue>,
     wanted: Capacity,
+    operations: Option<u64>,
     cookie: u64,
     flags: QpCreateFlags,
     driver: DriverQp,
@@ -122,7 +123,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let (flags, driver) = (QpCreateFlags::empty(), DriverQp::default());
         let cq = cq.shared();
         let (send_cq, receive_cq, srq) = (cq, cq, None);
-        Self { pd, send_cq, receive_cq, srq, wanted, cookie: 0, flags, driver, kind: PhantomData }
+        let (operations, kind) = (None, PhantomData);
+        Self { pd, send_cq, receive_cq, srq, wanted, operations, cookie: 0, flags, driver, kind }
     }
 
     /// Room for at least `depth` send requests; default 64.
@@ -236,7 +238,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let side = srq.as_ref().map(|srq| srq.side());
         let (large_header, driver) = (self.wanted.large_header, self.driver);
         let flags = self.flags;
-        let shape = QpShape { type_, cap: wanted, large_header, srq: side, flags, driver };
+        let operations = self.operations;
+        let shape = QpShape { type_, cap: wanted, operations, large_header, srq: side, flags, driver };
         let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
         let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;

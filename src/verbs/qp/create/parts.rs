@@ -34,6 +34,9 @@ pub struct QueuePairInit<'a> {
     pub srq: Option<&'a SharedReceiveQueue>,
     /// The minimum sizes of the queues.
     pub capacity: Capacity,
+    /// The operations for which send requests need room, as bits of `enum ibv_qp_create_send_ops_flags`; `None` for all. Requests
+    /// have room for more data if there are fewer operations, on a device whose requests differ in size (mlx5).
+    pub operations: Option<u64>,
     /// The number that asynchronous events contain.
     pub cookie: u64,
     /// The kernel's creation flags.
@@ -71,13 +74,23 @@ impl ProtectionDomain {
         init: &QueuePairInit<'_>,
         driver: DriverQp,
     ) -> Result<(QueuePair, SendQueue, Option<ReceiveQueue>)> {
-        let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, cookie, flags } = *init;
+        let QueuePairInit { type_, send_cq, receive_cq, srq, capacity, operations, cookie, flags } = *init;
         let (send_cq, receive_cq) = (send_cq.shared(), receive_cq.shared());
         // The type parameter has no meaning here; the number contains the type.
         let kind = PhantomData::<RawPacket>;
         let wanted = capacity;
-        let builder =
-            QueuePairBuilder { pd: self, send_cq, receive_cq, srq, wanted, cookie, flags, driver, kind };
+        let builder = QueuePairBuilder {
+            pd: self,
+            send_cq,
+            receive_cq,
+            srq,
+            wanted,
+            operations,
+            cookie,
+            flags,
+            driver,
+            kind,
+        };
         let Made { sends, receives, capacity, shared } = builder.make(type_)?;
         Ok((QueuePair { shared: Arc::new(shared), type_, capacity }, sends, receives))
     }
