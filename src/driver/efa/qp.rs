@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use uverbs_abi::efa::io::{TX_DESC_INLINE_MAX_SIZE, TX_DESC_INLINE_MAX_SIZE_128};
 use uverbs_abi::efa::{CreateQp, CreateQpResp, QP_DRIVER_TYPE_SRD};
 use uverbs_abi::types::qp_type;
@@ -97,11 +96,9 @@ impl QpPlan {
         let QpCap { max_send_wr: sends, max_recv_wr: receives, max_inline_data: inline, .. } = shape.cap;
         let mut allowed = if is_reliable { caps.allowed() } else { Allowed::default() };
         allowed.inline_writes &= inline_writes != Some(false);
-        let refused = |hint: String| Err(Error::refused(op, Errno::EINVAL, hint));
-
         let [narrow, most_inline] = limits.inline();
         if inline > most_inline {
-            return refused(format!("the device has {most_inline} bytes of inline data at most"));
+            return Err(Error::beyond(op, "bytes of inline data", inline, most_inline));
         }
         // A write can have inline data only in a wide slot.
         let has_inline_writes = inline_writes.unwrap_or(inline > 0 && allowed.writes);
@@ -114,7 +111,7 @@ impl QpPlan {
         };
         if depth > most {
             let most = if most == 0 { 0 } else { 1 << most.ilog2() };
-            return refused(format!("the device has {most} sends of this inline data at most"));
+            return Err(Error::beyond(op, "sends with such inline data", sends, most));
         }
         let batch = if limits.max_batch == 0 { u32::MAX } else { limits.max_batch / slot as u32 };
         // If the device has a minimum depth, a doorbell never announces the whole ring.
@@ -127,7 +124,8 @@ impl QpPlan {
             None => u32::MAX,
         };
         if places > MOST {
-            return refused(format!("a receive queue has {MOST} segments of all requests together at most"));
+            let all = u64::from(receives) * u64::from(pieces);
+            return Err(Error::beyond(op, "segments of all receives together", all, MOST));
         }
         let cap = QpCap {
             max_send_wr: depth,

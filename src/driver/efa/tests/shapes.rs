@@ -41,11 +41,11 @@ fn what_the_device_says_beside_is_sent() {
 fn more_than_the_device_has_is_refused_with_what_it_has() {
     let state = state(|_, _| {});
     for (wanted, hint) in [
-        (cap(2048, 1, 1, 0), "1024 sends"),
-        (cap(1024, 1, 1, 8), "512 sends"),
-        (cap(u32::MAX, 1, 1, 0), "1024 sends"),
-        (cap(1, 1, 1, 81), "80 bytes"),
-        (cap(1, 1 << 16, 1, 0), "segments"),
+        (cap(2048, 1, 1, 0), "inline data: 2048 given, at most 1024 allowed"),
+        (cap(1024, 1, 1, 8), "inline data: 1024 given, at most 512 allowed"),
+        (cap(u32::MAX, 1, 1, 0), "4294967295 given, at most 1024 allowed"),
+        (cap(1, 1, 1, 81), "81 given, at most 80 allowed"),
+        (cap(1, 1 << 16, 1, 0), "segments of all receives together: 65536 given, at most 32768 allowed"),
         (cap(1, u32::MAX, u32::MAX, 0), "segments"),
     ] {
         let refused = plan(&state, &shape(qp_type::DRIVER, wanted)).unwrap_err();
