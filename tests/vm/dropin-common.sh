@@ -58,6 +58,15 @@ same_output() { # same_output COMMAND...
     diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && cat "$OUT/$name.ours"
 }
 
+# The sizes of queues that are accepted and granted, with libibverbs and with the drop-in. The last lines are the figures.
+same_sizes() { # same_sizes PROGRAM [KIND], made of sizes.c
+    for library in theirs ours; do
+        # shellcheck disable=SC2086  # a word or none
+        "$library" timeout 600 "$1" "$device" ${2:-} >"$OUT/$name.$library" || return
+    done
+    "$here/sizes-compare" "$OUT/$name.theirs" "$OUT/$name.ours"
+}
+
 address=192.0.2.1
 
 # shellcheck source=tests/vm/listening.sh

@@ -12,6 +12,7 @@
 # compile: MLX5_EXTENDED mlx5-extended.c -libverbs -pthread
 # compile: MLX5_REFUSALS mlx5-refusals.c -libverbs
 # compile: MLX5_THREADS mlx5-threads.c -libverbs -pthread
+# compile: SIZES sizes.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -71,12 +72,14 @@ step extended both "$MLX5_EXTENDED"
 record_skips extended
 step refusals both "$MLX5_REFUSALS" "$here/mlx5-refusals.differences"
 step threads both "$MLX5_THREADS"
+step sizes same_sizes "$SIZES"
 # This card needs headers in the request, and cuts large sends into packets.
 offload_caps=per_protocol_networking_offload_caps
 step other-card other_card "$offload_caps.wqe_inline_mode=0" "$offload_caps.max_lso_cap=16"
 step peer-other-card both "$MLX5_PEER"
 record_skips peer-other-card
 step extended-other-card both "$MLX5_EXTENDED"
+step sizes-other-card same_sizes "$SIZES" raw-tso
 step libraries only_ours_was_loaded
 step unload unload
 step kernel-log kernel_log_is_clean

@@ -8,6 +8,7 @@
 # module: SIW_MODULE siw
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # compile: SIW_ANSWERS siw-answers.c -libverbs
+# compile: SIZES sizes.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -92,6 +93,7 @@ begin make_siw
 step library library_is_ours rping
 step ibv_devinfo same_output ibv_devinfo -v -d "$device"
 step answers answers
+step sizes same_sizes "$SIZES"
 for sides in 'theirs theirs' 'ours theirs' 'theirs ours' 'ours ours'; do
     as_server=${sides% *} as_client=${sides#* }
     suffix=$as_server-$as_client

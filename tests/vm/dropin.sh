@@ -10,6 +10,7 @@
 # compile: REGIONS regions.c -libverbs
 # compile: DROPIN_PROGRAMS dropin/*.c -libverbs -pthread
 # compile: VERSIONED versioned.c -pthread
+# compile: SIZES sizes.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 here=$(dirname "$0")
@@ -116,6 +117,7 @@ for program in $DROPIN_PROGRAMS; do
     case $program in */dropin-forks) step answers-forks-ours refusals "$program" ours ;; esac
 done
 step answers-versioned answers "$VERSIONED"
+step sizes same_sizes "$SIZES"
 step regions same_regions
 step comp-cntr ours "$COMP_CNTR" "$device" 1
 step pyverbs-theirs suite theirs
