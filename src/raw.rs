@@ -51,6 +51,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
+pub use crate::device::sysfs_root;
 pub use crate::driver::bound::{OwnRing, Told, Untold};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
@@ -60,7 +61,7 @@ pub use crate::driver::request::{
 };
 use crate::driver::ring::Window as Shown;
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
-use crate::kernel::command::Command;
+use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Passage;
 pub use crate::kernel::process::{Here, Holder, Local, Origin};
@@ -72,6 +73,9 @@ use crate::verbs::pd::ProtectionDomain;
 pub use crate::verbs::qp::create::parts::{QueuePair, QueuePairInit};
 pub use crate::verbs::qp::send::{Batch, FillSends, SendQueue, Unseen};
 pub use crate::verbs::work::{FillReceives, ReceiveBatch, ReceiveQueue};
+
+/// The maximum number of values that a read of counters can return.
+pub const MOST_VALUES: usize = MAX_VALUES;
 
 /// A range of addresses to be registered.
 #[derive(Clone, Copy, Debug)]

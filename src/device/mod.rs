@@ -334,8 +334,13 @@ impl IntoIterator for Devices {
 /// ```
 #[doc(alias = "ibv_get_device_list")]
 pub fn devices() -> Result<Devices> {
-    let root = std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from);
-    found(netlink::Socket::open("device.list"), &root)
+    found(netlink::Socket::open("device.list"), &sysfs_root())
+}
+
+/// Where sysfs is: `SYSFS_PATH` if that is set, otherwise `/sys`.
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub fn sysfs_root() -> PathBuf {
+    std::env::var_os("SYSFS_PATH").map_or_else(|| PathBuf::from("/sys"), PathBuf::from)
 }
 
 /// The devices that netlink and the sysfs tree below `root` contain. Either may be missing.

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use uverbs::raw::MOST_VALUES;
 use uverbs::{Counters as Library, ErrorKind, Point, ReadCountersFlags};
 
 use crate::abi::{self, CounterAttachAttr, CountersInitAttr};
@@ -67,8 +68,6 @@ pub(crate) extern "C" fn attach_counters_point_flow(
 
 /// The number of values that are read without an allocation.
 const FEW: usize = 32;
-/// The kernel returns no more: the length of an attribute has 16 bits.
-const MOST: usize = u16::MAX as usize / size_of::<u64>();
 
 /// The caller's array is written after all values are read. Its places after the last value become zero.
 pub(crate) extern "C" fn read_counters(
@@ -83,8 +82,8 @@ pub(crate) extern "C" fn read_counters(
         let values = match few.get_mut(..count) {
             Some(few) => few,
             None => {
-                many.try_reserve_exact(count.min(MOST))?;
-                many.resize(count.min(MOST), 0);
+                many.try_reserve_exact(count.min(MOST_VALUES))?;
+                many.resize(count.min(MOST_VALUES), 0);
                 &mut many
             }
         };

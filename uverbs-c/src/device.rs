@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc;
 use uverbs::abi::types::node_type;
-use uverbs::raw::Local;
+use uverbs::raw::{Local, sysfs_root};
 
 use crate::abi;
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
@@ -128,13 +128,16 @@ impl Device {
     }
 }
 
+/// Whether a sysfs tree shows the kernel's RDMA modules.
+fn has_modules(root: &Path) -> bool {
+    ["infiniband", "infiniband_verbs"].iter().any(|name| root.join("class").join(name).exists())
+}
+
 /// All devices; ENOSYS if the kernel's RDMA modules are not loaded.
 fn devices() -> Answer<Vec<Arc<Device>>> {
     let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
     let devices = uverbs::devices()?;
-    let is_there =
-        || ["infiniband", "infiniband_verbs"].iter().any(|name| Path::new("/sys/class").join(name).exists());
-    if devices.is_empty() && !is_there() {
+    if devices.is_empty() && !has_modules(&sysfs_root()) {
         return Err(Code::new(libc::ENOSYS));
     }
     let found: Vec<_> =

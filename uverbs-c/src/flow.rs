@@ -37,21 +37,23 @@ struct Filter {
 const IPV4_EXT: u32 = 0x32;
 
 const FILTERS: [Filter; 10] = {
-    const fn filter(type_: u32, [val, mask, len]: [usize; 3], kernel_type: u32, kernel_len: usize) -> Filter {
-        Filter { type_, val, mask, len, kernel_type, kernel_len }
+    /// The length of the kernel's filter is that of its type.
+    const fn filter<T>(type_: u32, [val, mask, len]: [usize; 3], kernel_type: u32) -> Filter {
+        assert!(len <= size_of::<T>());
+        Filter { type_, val, mask, len, kernel_type, kernel_len: size_of::<T>() }
     }
     use flow::*;
     [
-        filter(SPEC_ETH, [6, 22, 16], SPEC_ETH, 16),
-        filter(SPEC_IPV4, [8, 16, 8], SPEC_IPV4, 12),
-        filter(IPV4_EXT, [8, 20, 12], SPEC_IPV4, 12),
-        filter(SPEC_IPV6, [8, 48, 39], SPEC_IPV6, 40),
-        filter(SPEC_ESP, [8, 16, 8], SPEC_ESP, 8),
-        filter(SPEC_TCP, [6, 10, 4], SPEC_TCP, 4),
-        filter(SPEC_UDP, [6, 10, 4], SPEC_UDP, 4),
-        filter(SPEC_VXLAN_TUNNEL, [8, 12, 4], SPEC_VXLAN_TUNNEL, 4),
-        filter(SPEC_GRE, [8, 16, 8], SPEC_GRE, 8),
-        filter(SPEC_MPLS, [8, 12, 4], SPEC_MPLS, 4),
+        filter::<FlowEthFilter>(SPEC_ETH, [6, 22, 16], SPEC_ETH),
+        filter::<FlowIpv4Filter>(SPEC_IPV4, [8, 16, 8], SPEC_IPV4),
+        filter::<FlowIpv4Filter>(IPV4_EXT, [8, 20, 12], SPEC_IPV4),
+        filter::<FlowIpv6Filter>(SPEC_IPV6, [8, 48, 39], SPEC_IPV6),
+        filter::<FlowEspFilter>(SPEC_ESP, [8, 16, 8], SPEC_ESP),
+        filter::<FlowTcpUdpFilter>(SPEC_TCP, [6, 10, 4], SPEC_TCP),
+        filter::<FlowTcpUdpFilter>(SPEC_UDP, [6, 10, 4], SPEC_UDP),
+        filter::<FlowTunnelFilter>(SPEC_VXLAN_TUNNEL, [8, 12, 4], SPEC_VXLAN_TUNNEL),
+        filter::<FlowGreFilter>(SPEC_GRE, [8, 16, 8], SPEC_GRE),
+        filter::<FlowMplsFilter>(SPEC_MPLS, [8, 12, 4], SPEC_MPLS),
     ]
 };
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use nix::libc;
 use uverbs::abi::types::gid_type;
 use uverbs::abi::write::{ExQueryDeviceResp, GidEntry, QueryPortRespEx};
-use uverbs::{ErrorKind, Gid, GidKind};
+use uverbs::{ErrorKind, Gid};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::abi::{DeviceAttr, DeviceAttrEx, PortAttr};
@@ -171,18 +171,11 @@ pub(crate) extern "C" fn query_port(context: Option<&Context>, port: u8, attr: P
 }
 
 fn entry(gid: &Gid) -> GidEntry {
-    let gid_type = match gid.kind {
-        GidKind::InfiniBand => gid_type::IB,
-        GidKind::RoceV1 => gid_type::ROCE_V1,
-        GidKind::RoceV2 => gid_type::ROCE_V2,
-        GidKind::Unknown(number) => number,
-        _ => u32::MAX,
-    };
     GidEntry {
         gid: gid.raw,
         gid_index: gid.index,
         port_num: gid.port,
-        gid_type,
+        gid_type: gid.kind.number(),
         netdev_ifindex: gid.interface,
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use nix::libc;
+use uverbs::raw::sysfs_root;
 
 use crate::answer::{Answer, Code, EINVAL, or_null};
 use crate::boundary::{Places, Pointer, Text};
@@ -15,8 +16,8 @@ pub(crate) extern "C" fn get_sysfs_path() -> Pointer {
     // Not a lock, which a child of `fork` could find held.
     static PATH: AtomicPtr<[u8; 256]> = AtomicPtr::new(std::ptr::null_mut());
     if PATH.load(Ordering::Acquire).is_null() {
-        let path = std::env::var_os("SYSFS_PATH").unwrap_or_else(|| "/sys".into());
-        let path = path.as_bytes();
+        let path = sysfs_root();
+        let path = path.as_os_str().as_bytes();
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let text = Box::into_raw(Box::new(crate::device::text(&path[..end])));
         // If several threads arrive here together, the first one's text is used; the other texts stay unused.

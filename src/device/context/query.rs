@@ -327,16 +327,48 @@ impl fmt::Display for GidKind {
     }
 }
 
+impl GidKind {
+    const KNOWN: [(u32, Self); 3] = [
+        (gid_type::IB, Self::InfiniBand),
+        (gid_type::ROCE_V1, Self::RoceV1),
+        (gid_type::ROCE_V2, Self::RoceV2),
+    ];
+
+    fn of(number: u32) -> Self {
+        let known = Self::KNOWN.into_iter().find(|(known, _)| *known == number);
+        known.map_or(Self::Unknown(number), |(_, kind)| kind)
+    }
+
+    /// The kernel's number of the type, one of [`uverbs_abi::types::gid_type`].
+    #[cfg(feature = "raw")]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Unknown(number) => number,
+            known => Self::KNOWN
+                .into_iter()
+                .find(|(_, kind)| *kind == known)
+                .map_or(u32::MAX, |(number, _)| number),
+        }
+    }
+}
+
 impl From<&GidEntry> for Gid {
     fn from(entry: &GidEntry) -> Self {
-        let kind = match entry.gid_type {
-            gid_type::IB => GidKind::InfiniBand,
-            gid_type::ROCE_V1 => GidKind::RoceV1,
-            gid_type::ROCE_V2 => GidKind::RoceV2,
-            other => GidKind::Unknown(other),
-        };
+        let kind = GidKind::of(entry.gid_type);
         let mut raw = [0; 16];
         raw.copy_from_slice(entry.gid.as_bytes());
         Self { raw, port: entry.port_num, index: entry.gid_index, kind, interface: entry.netdev_ifindex }
+    }
+}
+
+#[cfg(all(test, feature = "raw"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_of_a_gid_keeps_its_number() {
+        let all = [gid_type::IB, gid_type::ROCE_V1, gid_type::ROCE_V2, 3, u32::MAX - 1];
+        assert_eq!(all.map(|number| GidKind::of(number).number()), all);
+        assert!(all[..3].iter().all(|number| !matches!(GidKind::of(*number), GidKind::Unknown(_))));
     }
 }
