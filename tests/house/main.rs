@@ -38,6 +38,7 @@ const UNSAFE: &[&str] = &[
     "tests/allocations.rs",
     "tests/common/raw.rs",
     "tests/fork/main.rs",
+    "tests/interposed.rs",
     "tests/random/src/child.rs",
     "uverbs-c/mlx5/src/lib.rs",
     "uverbs-c/efa/src/lib.rs",
@@ -248,6 +249,19 @@ fn one_file_sends_commands() {
             assert!(!sends.iter().any(|call| line.contains(call)), "{name}:{i}: sends around the door");
         }
     }
+}
+
+/// What is put in front of the C library's functions sees all that this library asks of the kernel (`tests/interposed.rs`).
+#[test]
+fn every_system_call_is_one_of_the_c_librarys() {
+    let ways =
+        ["syscall", "\"svc", "ecall", "int 0x80", "sysenter", "rustix", "linux_raw", "SYS_ioctl", "SYS_mmap"];
+    let mut found = Vec::new();
+    for (name, text) in sources(&["src", "uverbs-c/src"]) {
+        let lines = code(&text).filter(|(_, line)| ways.iter().any(|way| line.contains(way)));
+        found.extend(lines.map(|(i, line)| format!("{name}:{i}: {}", line.trim())));
+    }
+    assert_none("calls of the kernel around the C library", &found);
 }
 
 /// The files with locks, or with data that one thread initialises while others wait. A child of `fork` that finds a lock held waits for

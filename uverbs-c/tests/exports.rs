@@ -70,6 +70,24 @@ fn exported(bytes: &[u8]) -> BTreeSet<String> {
     found
 }
 
+/// What a program puts in front of the C library (recorders, fake devices, tracers) sees these calls, as it sees those of libibverbs.
+#[test]
+fn the_kernel_is_asked_by_the_c_librarys_functions() {
+    let bytes = library();
+    let endian = LittleEndian;
+    let header = FileHeader64::<LittleEndian>::parse(bytes.as_slice()).expect("an ELF file");
+    let sections = header.sections(endian, bytes.as_slice()).expect("sections");
+    let symbols = sections.symbols(endian, bytes.as_slice(), object::elf::SHT_DYNSYM).expect("symbols");
+    let imported: BTreeSet<_> = symbols
+        .iter()
+        .filter(|symbol| symbol.st_shndx(endian) == SHN_UNDEF)
+        .map(|symbol| symbols.symbol_name(endian, symbol).expect("a name"))
+        .collect();
+    for name in ["ioctl", "open64", "mmap64", "read", "close"] {
+        assert!(imported.contains(name.as_bytes()), "{name}");
+    }
+}
+
 /// The names and versions of a linker's map, in the same form.
 fn mapped(map: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

@@ -42,40 +42,17 @@ impl Uverbs {
     }
 }
 
-/// Sends a message. On x86-64 it does not use the C library, whose function takes any number of arguments and costs twice as much as the
-/// rest of a doorbell; it also sets `errno`, which posting must not change.
+/// Sends a message by the C library's `ioctl`, so that a program that puts its own in front (a recorder, a fake device) sees every
+/// command. The C library sets `errno` if the kernel refuses the command and leaves it alone otherwise.
 ///
 /// # Safety
 /// `message` points to a header followed by as many attributes as it says, both valid for reads and writes for the length in the header;
 /// and everything that the message makes the kernel do is allowed.
 #[inline(always)]
 unsafe fn send(file: &File, message: *mut u8) -> Result<(), Errno> {
-    let fd = file.as_raw_fd();
-    #[cfg(all(target_arch = "x86_64", target_pointer_width = "64", not(miri)))]
-    {
-        let answer: isize;
-        // SAFETY: the kernel's convention (syscall(2)): number, three arguments, result; two other registers are changed. The rest by
-        // this function's contract.
-        unsafe {
-            std::arch::asm!(
-                "syscall",
-                inlateout("rax") libc::SYS_ioctl as isize => answer,
-                in("rdi") fd as isize,
-                in("rsi") RDMA_VERBS_IOCTL as usize,
-                in("rdx") message,
-                lateout("rcx") _,
-                lateout("r11") _,
-                options(nostack),
-            );
-        }
-        if answer < 0 { Err(Errno::from_raw(-answer as i32)) } else { Ok(()) }
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_pointer_width = "64", not(miri))))]
-    {
-        // SAFETY: by this function's contract.
-        let answer = unsafe { libc::ioctl(fd, RDMA_VERBS_IOCTL as _, message) };
-        if answer < 0 { Err(Errno::last()) } else { Ok(()) }
-    }
+    // SAFETY: by this function's contract.
+    let answer = unsafe { libc::ioctl(file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
+    if answer < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
 fn errno_of(error: io::Error) -> Errno {
