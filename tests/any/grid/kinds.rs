@@ -238,7 +238,8 @@ const REMOTE: &[(&str, Wrong)] = &[
 ];
 
 /// An operation on the peer's memory: what it is called, its transports, the step by which its addresses vary, and the right it needs.
-const OPERATIONS: &[(&str, &[Transport], fn(Remote) -> Operation, u64, AccessFlags)] = &[
+type OnMemory = (&'static str, &'static [Transport], fn(Remote) -> Operation, u64, AccessFlags);
+const OPERATIONS: &[OnMemory] = &[
     ("a write to", CONNECTED, Operation::Write, 1, AccessFlags::REMOTE_WRITE),
     ("a write with immediate data to", CONNECTED, Operation::WriteImmediate, 1, AccessFlags::REMOTE_WRITE),
     ("a read from", RELIABLE, Operation::Read, 1, AccessFlags::REMOTE_READ),
