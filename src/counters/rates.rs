@@ -9,8 +9,8 @@ use crate::counters::clock;
 /// Calculates counts per second over a time window.
 ///
 /// A rate is calculated from the oldest and the newest values in the window. Values with the same time as the last ones are
-/// ignored, so it does no harm to update more often than the device is read. A counter may wrap around. If it goes back (by half
-/// of its range or more), it is regarded as another counter, and the window starts again.
+/// ignored, so it does no harm to update more often than the device is read. If a value is lower than the last one, the counter was
+/// set back: there is no rate, and the window starts again. A counter of 64 bits does not wrap.
 ///
 /// ```
 /// use std::time::Duration;
@@ -50,8 +50,7 @@ impl<const N: usize> Rates<N> {
             if taken_ns <= *last_ns {
                 return;
             }
-            let goes_back = |(new, old): (&u64, &u64)| new.wrapping_sub(*old) > u64::MAX / 2;
-            if values.iter().zip(last).any(goes_back) {
+            if values.iter().zip(last).any(|(new, old)| new < old) {
                 self.samples.clear();
             }
         }
@@ -77,7 +76,7 @@ impl<const N: usize> Rates<N> {
         let ((first_ns, first), (last_ns, last)) = (self.samples.front()?, self.samples.back()?);
         let elapsed = last_ns.checked_sub(*first_ns).filter(|elapsed| *elapsed > 0)?;
         let seconds = elapsed as f64 / 1e9;
-        Some(std::array::from_fn(|i| last[i].wrapping_sub(first[i]) as f64 / seconds))
+        Some(std::array::from_fn(|i| last[i].saturating_sub(first[i]) as f64 / seconds))
     }
 
     /// The time between the oldest and the newest values in the window.

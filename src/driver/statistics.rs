@@ -33,17 +33,33 @@ const NARROW: &[&str] = &[
     "roce_slow_restart_trans",
 ];
 
+/// Those of them that count work requests and completions, also without a packet. The others count at most once per packet that the
+/// port sends or receives.
+const WITHOUT_PACKETS: &[&str] =
+    &["resp_cqe_error", "req_cqe_error", "resp_cqe_flush_error", "req_cqe_flush_error"];
+
+/// The name without the prefix for other functions.
+fn own_name(name: &str) -> &str {
+    name.strip_prefix("vport_").unwrap_or(name)
+}
+
 impl Driver {
     /// The number of bits after which a hardware counter wraps to zero, where that is known.
     pub(crate) fn counter_bits(&self, name: &str) -> Option<u8> {
         match self {
-            Self::Mlx5(_) => {
-                let name = name.strip_prefix("vport_").unwrap_or(name);
-                Some(if NARROW.contains(&name) { 32 } else { 64 })
-            }
+            Self::Mlx5(_) => Some(if NARROW.contains(&own_name(name)) { 32 } else { 64 }),
             // `rxe_counter_inc` (sw/rxe), `efa_get_hw_stats` (hw/efa/efa_verbs.c), Linux 6.1.
             Self::Rxe | Self::Efa(_) | Self::Soft => Some(64),
             Self::Siw(_) | Self::Other => None,
+        }
+    }
+
+    /// Whether a counter that wraps counts no faster than its port transports packets.
+    pub(crate) fn counts_packets(&self, name: &str) -> bool {
+        match self {
+            Self::Mlx5(_) => NARROW.contains(&own_name(name)) && !WITHOUT_PACKETS.contains(&own_name(name)),
+            // None of these drivers' counters is known to wrap.
+            Self::Rxe | Self::Siw(_) | Self::Efa(_) | Self::Soft | Self::Other => false,
         }
     }
 

@@ -219,6 +219,68 @@ fn a_watch_has_rates_and_ends_when_the_device_has_gone() {
 }
 
 #[test]
+fn counters_that_are_set_back_have_no_rate_and_say_so() {
+    let tree = Tree::new("back");
+    let file = |name: &str, value: &str| {
+        let file = tree.0.join("class/infiniband/some0/ports/1").join(name);
+        fs::write(file.with_extension("new"), value).expect("it is ours");
+        fs::rename(file.with_extension("new"), &file).expect("it is ours");
+    };
+    file("counters/unicast_rcv_packets", "1000\n");
+    let arguments = ["stat", "some0/1", "--watch", "20ms", "--json"];
+    let Some(mut command) = tree.command(&arguments) else { return };
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    // The next reading in which these counters are as wanted.
+    let mut until = |wanted: &[(&str, u64)]| -> Value {
+        let page = (0..500).find_map(|_| {
+            let line = lines.next().expect("a reading").expect("a line");
+            let page: Value = serde_json::from_str(&line).expect("JSON");
+            let rows = page["devices"][0]["counters"].clone();
+            let is = |(name, raw): &(&str, u64)| {
+                rows.as_array()
+                    .is_some_and(|rows| rows.iter().any(|row| row["name"] == *name && row["raw"] == *raw))
+            };
+            wanted.iter().all(is).then_some(rows)
+        });
+        page.expect("it is read again")
+    };
+    let told = |rows: &Value, name: &str| {
+        let rows = rows.as_array().expect("counters");
+        let row = rows.iter().find(|row| row["name"] == name).expect("it is there");
+        (row["per_second"].clone(), row["reset"].clone())
+    };
+    let (data, wide, narrow) = ("port_rcv_data", "unicast_rcv_packets", "link_downed");
+    let rows = until(&[(data, 1000), (wide, 1000), (narrow, 255)]);
+    assert_eq!(told(&rows, wide), (Value::Null, false.into()), "the first has neither");
+    for (name, before, now) in [(data, 1000, 3), (wide, 1000, 0), (narrow, 255, 2)] {
+        file(&format!("counters/{name}"), &format!("{now}\n"));
+        let rows = until(&[(name, now)]);
+        assert_eq!(told(&rows, name), (Value::Null, true.into()), "{name} from {before}: {rows}");
+        let rows = until(&[(name, now)]);
+        assert_eq!(told(&rows, name), (0.0.into(), false.into()), "{name}: from there on it counts");
+    }
+    interrupt(&child);
+    drop(lines);
+    child.wait().expect("it ends");
+    // In text, also if it stands at zero.
+    let arguments = ["stat", "some0/1", "--watch", "200ms", "--count", "20"];
+    let mut command = tree.command(&arguments).expect("as before");
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut until =
+        |has: &dyn Fn(&str) -> bool| lines.by_ref().map(|line| line.expect("a line")).find(|line| has(line));
+    until(&|line| line.contains("port_rcv_data")).expect("the first reading");
+    file("counters/port_rcv_data", "0\n");
+    let line = until(&|line| line.contains("reset")).expect("it says so");
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words, ["port_rcv_data", "0", "bytes", "reset", "since", "the", "previous", "reading"]);
+    interrupt(&child);
+    drop(lines);
+    child.wait().expect("it ends");
+}
+
+#[test]
 fn a_watch_ends_after_its_readings_and_on_a_signal() {
     let pages = said(&mut command(&["stat", "soft0", "--all", "--watch", "10ms", "--count", "3"]));
     assert_eq!(pages.matches("soft0 (soft)").count(), 3, "{pages}");

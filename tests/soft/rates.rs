@@ -40,11 +40,15 @@ fn a_counter_that_stands_still_has_the_rate_zero() {
 }
 
 #[test]
-fn a_counter_that_wraps_around_goes_on() {
-    let mut rates = rates(10);
-    rates.update_at(SECOND, [u64::MAX - 4]);
-    rates.update_at(2 * SECOND, [5]);
-    assert_eq!(rates.per_second(), Some([10.0]));
+fn a_counter_that_is_set_back_has_no_rate_wherever_it_was() {
+    for before in [1, 1 << 32, 1 << 63, u64::MAX - 4] {
+        let mut rates = rates(10);
+        rates.update_at(SECOND, [before]);
+        rates.update_at(2 * SECOND, [0]);
+        assert_eq!((rates.per_second(), rates.span()), (None, Duration::ZERO), "{before}");
+        rates.update_at(3 * SECOND, [10]);
+        assert_eq!(rates.per_second(), Some([10.0]), "{before}");
+    }
 }
 
 #[test]

@@ -79,6 +79,11 @@ impl Kernel {
         Ok(this)
     }
 
+    #[cfg(all(test, not(miri)))]
+    pub(super) fn set_driver(&mut self, driver: Driver) {
+        self.driver = driver;
+    }
+
     /// The folder of counters of a port, or of the device.
     fn folder(&mut self, port: Option<u32>, source: Source) -> Option<Folder> {
         let root = self.root.as_ref()?;
@@ -170,6 +175,19 @@ impl Kernel {
         }
     }
 
+    /// Notes how fast the counters of packets can count, by the speed of their ports. The speed is read only when a counter may have
+    /// wrapped: for the file, the kernel queries the whole port (`ib_query_port`), on mlx5 by several firmware commands.
+    pub(super) fn limit(&self, rows: &mut [Statistic]) {
+        for port in &self.ports {
+            let path = self.root.as_ref().map(|root| root.join(format!("ports/{}/rate", port.number)));
+            let rate = path.and_then(|path| std::fs::read_to_string(path).ok());
+            let most = rate.and_then(|rate| packets_per_second(&rate));
+            let is_of_packets =
+                |row: &&mut Statistic| row.port == Some(port.number) && row.meaning.of_packets;
+            rows.iter_mut().filter(is_of_packets).for_each(|row| row.most = most);
+        }
+    }
+
     /// Whether netlink has the device; `None` if netlink is not available.
     fn is_known(&mut self, op: &'static str) -> Option<bool> {
         let (exchange, index) = self.netlink.as_mut()?;
@@ -192,6 +210,17 @@ impl Kernel {
 }
 
 const NO_WAY: &str = "counters are read by RDMA netlink or from sysfs, and here neither shows the device: a container may hide both";
+
+/// The most packets that a port can send or receive per second. `rate` is as `rate_show` (core/sysfs.c, Linux 6.1) writes it:
+/// `100 Gb/sec (4X EDR)`.
+///
+/// The smallest packet of InfiniBand has 26 bytes: LRH, BTH and two checksums. That of RoCE occupies 84 bytes of Ethernet, which leaves
+/// room for a card whose two ports are bonded: it counts for both, and reports the speed of one.
+fn packets_per_second(rate: &str) -> Option<u64> {
+    const SMALLEST: f64 = 26.0 * 8.0;
+    let gigabits: f64 = rate.split_once(" Gb/sec")?.0.parse().ok()?;
+    (gigabits.is_finite() && gigabits > 0.0).then_some((gigabits * 1e9 / SMALLEST) as u64)
+}
 
 /// The optional counters of a port, as far as the kernel returns them.
 fn optional_of(

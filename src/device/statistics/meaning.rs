@@ -11,6 +11,8 @@ pub(super) struct Meaning {
     pub(super) scale: u8,
     pub(super) width: Option<Width>,
     pub(super) gauge: bool,
+    /// Whether each count needs a packet of the port.
+    pub(super) of_packets: bool,
 }
 
 /// One of InfiniBand's own counters: name, unit, bits in the plain set, and in the extended one.
@@ -60,18 +62,20 @@ impl Meaning {
     fn of_port(name: &str, is_extended: bool) -> Self {
         let known = PORT.iter().find(|(known, ..)| *known == name);
         let Some((_, unit, plain, extended)) = known else {
-            return Self { unit: by_name(name), scale: 1, width: None, gauge: false };
+            return Self { unit: by_name(name), scale: 1, width: None, gauge: false, of_packets: false };
         };
         let bits = if is_extended { *extended } else { *plain };
         // Which counters count words, and which stop at their maximum: InfiniBand, PortCounters and PortCountersExtended.
         let scale = if *unit == Unit::Bytes { 4 } else { 1 };
-        Self { unit: *unit, scale, width: Some(Width { bits, saturates: bits < 64 }), gauge: false }
+        let width = Some(Width { bits, saturates: bits < 64 });
+        Self { unit: *unit, scale, width, gauge: false, of_packets: false }
     }
 
     /// For one of a driver's counters.
     fn of_driver(name: &str, driver: &Driver) -> Self {
         let width = driver.counter_bits(name).map(|bits| Width { bits, saturates: false });
-        Self { unit: by_name(name), scale: 1, width, gauge: is_level(name) }
+        let of_packets = driver.counts_packets(name);
+        Self { unit: by_name(name), scale: 1, width, gauge: is_level(name), of_packets }
     }
 
     pub(super) fn of(source: Source, name: &str, is_extended: bool, driver: &Driver) -> Self {

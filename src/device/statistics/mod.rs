@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use self::kernel::Kernel;
 pub use self::optional::OptionalStatistic;
 pub use self::queue_pairs::{BindBy, CounterMode, QueuePairCounter, QueuePairCounters};
-pub use self::statistic::{Source, Statistic, Unit, Width};
+pub use self::statistic::{Change, Source, Statistic, Unit, Width};
 use self::table::Table;
 use super::{Device, Node};
 use crate::kernel::error::{Error, Result};
@@ -64,7 +64,7 @@ pub struct Missing {
 /// A reader of all counters of a device, or of those of one port.
 ///
 /// It holds an RDMA netlink socket, a sysfs folder for each port, and memory for the values. As long as the device has the same
-/// counters, [`read`](Self::read) allocates nothing after the first call. A child of `fork` can use its copy.
+/// counters, and none of them wraps, [`read`](Self::read) allocates nothing after the first call. A child of `fork` can use its copy.
 #[derive(Debug)]
 pub struct Statistics {
     from: From,
@@ -179,6 +179,9 @@ impl Statistics {
             }
             if is_new {
                 kernel.mark(self.table.rows_mut());
+            }
+            if self.table.may_have_wrapped() {
+                kernel.limit(self.table.rows_mut());
             }
         }
         Ok(self.table.rows())

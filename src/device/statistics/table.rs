@@ -1,16 +1,29 @@
 //! The rows of a reader, whose memory is used again for each reading.
 
+use std::time::Instant;
+
 use super::meaning::Meaning;
 use super::statistic::{Source, Statistic};
 
 /// Rows in the order in which they arrive. As long as the same rows arrive, nothing is allocated.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
     rows: Vec<Statistic>,
     /// The position of the next row.
     next: usize,
     /// There is a row that did not exist before.
     has_grown: bool,
+    /// A row that may wrap is lower than before.
+    may_have_wrapped: bool,
+    /// When the reading began.
+    taken: Instant,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let (rows, taken) = (Vec::new(), Instant::now());
+        Self { rows, next: 0, has_grown: false, may_have_wrapped: false, taken }
+    }
 }
 
 /// The owner of a row: port, and source.
@@ -18,18 +31,12 @@ pub(super) type Place = (Option<u32>, Source);
 
 impl Table {
     pub(super) fn begin(&mut self) {
-        (self.next, self.has_grown) = (0, false);
+        *self = Self { rows: std::mem::take(&mut self.rows), ..Self::default() };
     }
 
     /// Stores a value.
-    pub(super) fn put(
-        &mut self,
-        (port, source): Place,
-        name: &[u8],
-        raw: u64,
-        meaning: impl FnOnce(&str) -> Meaning,
-    ) {
-        let is_it = |row: &Statistic| row.port == port && row.source == source && is_name(&row.name, name);
+    pub(super) fn put(&mut self, place: Place, name: &[u8], raw: u64, meaning: impl FnOnce(&str) -> Meaning) {
+        let is_it = |row: &Statistic| (row.port, row.source) == place && is_name(&row.name, name);
         match self.rows.get(self.next..).unwrap_or_default().iter().position(is_it) {
             // The rows before it do not exist any more.
             Some(0) => {}
@@ -37,12 +44,13 @@ impl Table {
             None => {
                 let name = String::from_utf8_lossy(name).into_owned();
                 let meaning = meaning(&name);
-                self.rows.insert(self.next, Statistic { port, source, name, raw, optional: false, meaning });
+                self.rows.insert(self.next, Statistic::new(place, name, raw, meaning, self.taken));
                 self.has_grown = true;
             }
         }
         if let Some(row) = self.rows.get_mut(self.next) {
-            row.raw = raw;
+            self.may_have_wrapped |= raw < row.raw && row.meaning.of_packets;
+            (row.raw, row.taken) = (raw, self.taken);
         }
         self.next += 1;
     }
@@ -51,6 +59,11 @@ impl Table {
     pub(super) fn end(&mut self) -> bool {
         self.rows.truncate(self.next);
         self.has_grown
+    }
+
+    /// Whether this reading has a counter that is lower than before because it has wrapped, or was reset.
+    pub(super) fn may_have_wrapped(&self) -> bool {
+        self.may_have_wrapped
     }
 
     pub(super) fn rows(&self) -> &[Statistic] {

@@ -15,7 +15,6 @@ use crate::device::netlink::testing::{
     Answer, Asked, INDEX, KERNELS, answered, attribute, captured, nested, with_device,
 };
 use crate::device::tests::Tree;
-use crate::driver::Driver;
 use crate::kernel::error::ErrorKind;
 
 /// The netlink answer with a port's hardware counters.
@@ -302,40 +301,6 @@ fn answers_are_those_of_linux() {
         answer::optional(&captured(kernel, "status"), |_, _, _| optional += 1);
         assert_eq!(optional, 0, "rxe has none");
     }
-}
-
-#[test]
-fn growth_knows_of_wraps_ends_and_resets() {
-    let row = |name: &str, source, raw, driver: &Driver| Statistic {
-        port: Some(1),
-        source,
-        name: name.to_owned(),
-        raw,
-        optional: false,
-        meaning: meaning::Meaning::of(source, name, true, driver),
-    };
-    let grown = |name: &str, source, before, now, driver: &Driver| {
-        row(name, source, now, driver).growth(&row(name, source, before, driver))
-    };
-    let (port, own) = (Source::Port, Source::Hardware);
-    let card = Driver::of(uverbs_abi::types::driver_id::MLX5);
-    assert_eq!(grown("port_rcv_data", port, 10, 15, &Driver::Other), Some(20));
-    assert_eq!(grown("link_downed", port, 3, 255, &Driver::Other), None, "255 or more");
-    assert_eq!(grown("link_downed", port, 9, 3, &Driver::Other), None, "set back");
-    assert_eq!(grown("out_of_buffer", own, u64::from(u32::MAX), 4, &card), Some(5), "behind 32 bits");
-    assert_eq!(grown("np_cnp_sent", own, 7, 4, &Driver::Other), None);
-    assert_eq!(grown("sent_pkts", own, u64::MAX, 1, &Driver::Rxe), Some(2));
-    assert_eq!(grown("active_qps", own, 4, 7, &Driver::Other), None, "a level");
-    let (one, other) = (row("a", own, 1, &card), row("b", own, 5, &card));
-    assert_eq!(other.growth(&one), None);
-    // By its names a plain set, but with wider values.
-    let wide = Statistic {
-        meaning: meaning::Meaning::of(port, "port_rcv_data", false, &card),
-        ..row("port_rcv_data", port, 1 << 32, &card)
-    };
-    assert_eq!((wide.width(), wide.is_saturated()), (None, false));
-    let full = Statistic { raw: u64::from(u32::MAX), ..wide };
-    assert_eq!((full.is_saturated(), full.value()), (true, 4 * u64::from(u32::MAX)));
 }
 
 /// The answer to `STAT_GET_STATUS`: the name, and whether the counter is on, if it is optional.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::{Map, Value, json};
-use uverbs::statistics::{Missing, OptionalStatistic, Source, Statistic, Statistics, Unit};
+use uverbs::statistics::{Change, Missing, OptionalStatistic, Source, Statistic, Statistics, Unit};
 use uverbs::{Device, ErrorKind};
 
 use super::{Page, section};
@@ -57,13 +57,23 @@ impl Counters {
         Ok(())
     }
 
-    /// The growth of a counter per second since the previous reading.
-    fn rate(&self, row: &Statistic) -> Option<f64> {
+    /// The change of a counter since the previous reading.
+    fn change(&self, row: &Statistic) -> Change {
         let earlier = self.earlier.iter().find(|earlier| {
             earlier.port() == row.port() && earlier.source() == row.source() && earlier.name() == row.name()
-        })?;
+        });
+        earlier.map_or(Change::Unknown, |earlier| row.change(earlier))
+    }
+
+    /// The growth of a counter per second since the previous reading.
+    fn rate(&self, row: &Statistic) -> Option<f64> {
+        let Change::Grown(grown) = self.change(row) else { return None };
         let seconds = self.seconds.filter(|seconds| *seconds > 0.0)?;
-        Some(row.growth(earlier)? as f64 / seconds)
+        Some(grown as f64 / seconds)
+    }
+
+    fn is_reset(&self, row: &Statistic) -> bool {
+        self.change(row) == Change::Reset
     }
 
     /// What was requested but could not be read.
@@ -87,7 +97,7 @@ impl Counters {
             let is_here = |row: &&Statistic| (row.port(), row.source()) == (port, source);
             let (mut table, mut zero) = (Table::default(), 0);
             for row in self.rows.iter().filter(is_here) {
-                if row.raw() == 0 && !page.all {
+                if row.raw() == 0 && !page.all && !self.is_reset(row) {
                     zero += 1;
                 } else {
                     table.push(self.line(row, page));
@@ -133,7 +143,9 @@ impl Counters {
             let shown = self.rate(row).map(|rate| Scaled(rate, per_second(row.unit())).to_string());
             line.push(Cell::number(shown.unwrap_or_default()));
         }
-        if row.is_saturated() {
+        if self.is_reset(row) {
+            line.push(Cell::from("reset since the previous reading").styled(Style::Warning));
+        } else if row.is_saturated() {
             let bits = row.width().map_or(0, |width| width.bits);
             let full = format!("at its maximum ({bits} bits): this many or more");
             line.push(Cell::from(full).styled(Style::Warning));
@@ -146,7 +158,8 @@ impl Counters {
     }
 
     pub(super) fn add_json(&self, value: &mut Map<String, Value>) {
-        let counters: Vec<_> = self.rows.iter().map(|row| counter(row, self.rate(row))).collect();
+        let counters: Vec<_> =
+            self.rows.iter().map(|row| counter(row, self.rate(row), self.is_reset(row))).collect();
         value.insert("counters".to_owned(), counters.into());
         let missing: Vec<_> = self.missing().map(absent).collect();
         value.insert("missing".to_owned(), missing.into());
@@ -177,7 +190,7 @@ fn per_second(unit: Unit) -> &'static str {
 }
 
 /// A counter as JSON shows it.
-pub(super) fn counter(row: &Statistic, rate: Option<f64>) -> Value {
+pub(super) fn counter(row: &Statistic, rate: Option<f64>, is_reset: bool) -> Value {
     json!({
         "port": row.port(),
         "source": row.source().as_str(),
@@ -190,6 +203,7 @@ pub(super) fn counter(row: &Statistic, rate: Option<f64>) -> Value {
         "gauge": row.is_gauge(),
         "optional": row.is_optional(),
         "per_second": rate,
+        "reset": is_reset,
     })
 }
 

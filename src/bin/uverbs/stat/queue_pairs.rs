@@ -47,7 +47,7 @@ impl QueuePairs {
 
     pub(super) fn json(&self) -> Value {
         let found = self.found.iter().map(|found| {
-            let counters: Vec<_> = found.counters.iter().map(|row| counter(row, None)).collect();
+            let counters: Vec<_> = found.counters.iter().map(|row| counter(row, None, false)).collect();
             json!({
                 "id": found.id,
                 "queue_pairs": found.queue_pairs,

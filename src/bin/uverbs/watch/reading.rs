@@ -12,32 +12,38 @@ use crate::units::Scaled;
 pub(super) struct Count {
     pub(super) packets: u64,
     pub(super) bytes: u64,
-    pub(super) packets_per_second: f64,
-    pub(super) bytes_per_second: f64,
+    /// None if a counter was set back.
+    pub(super) packets_per_second: Option<f64>,
+    pub(super) bytes_per_second: Option<f64>,
+    /// Whether a counter is lower than in the previous reading.
+    pub(super) reset: bool,
 }
 
 impl Count {
     /// Counts with these totals now, this long after the previous reading.
     pub(super) fn new(before: &Self, packets: u64, bytes: u64, passed: Duration) -> Self {
+        let reset = packets < before.packets || bytes < before.bytes;
         let rate = |now: u64, before: u64| match now.saturating_sub(before) as f64 / passed.as_secs_f64() {
-            rate if rate.is_finite() => rate,
+            _ if reset => None,
+            rate if rate.is_finite() => Some(rate),
             // No time has passed.
-            _ => 0.0,
+            _ => Some(0.0),
         };
         Self {
             packets,
             bytes,
             packets_per_second: rate(packets, before.packets),
             bytes_per_second: rate(bytes, before.bytes),
+            reset,
         }
     }
 
     /// The rates, for people.
     pub(super) fn rates(&self) -> [String; 2] {
-        [
-            Scaled(self.packets_per_second, "packets/s").to_string(),
-            Scaled(self.bytes_per_second * 8.0, "bit/s").to_string(),
-        ]
+        let shown =
+            |rate: Option<f64>, unit| rate.map_or("reset".to_owned(), |rate| Scaled(rate, unit).to_string());
+        let bits = self.bytes_per_second.map(|rate| rate * 8.0);
+        [shown(self.packets_per_second, "packets/s"), shown(bits, "bit/s")]
     }
 }
 
@@ -77,5 +83,27 @@ pub(super) struct Reading {
 impl fmt::Display for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}  {}", Elapsed(Duration::from_nanos(self.elapsed_ns)), self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_that_is_set_back_has_no_rate_and_says_so() {
+        let second = Duration::from_secs(1);
+        let before = Count::new(&Count::default(), 1000, 60_000, second);
+        assert_eq!((before.packets_per_second, before.reset), (Some(1000.0), false));
+        let back = Count::new(&before, 10, 600, second);
+        assert_eq!((back.packets_per_second, back.bytes_per_second, back.reset), (None, None, true));
+        assert_eq!(back.to_string(), "10 packets  600 bytes  reset  reset");
+        let json = serde_json::to_value(back).expect("JSON");
+        assert!(json["packets_per_second"].is_null() && json["reset"] == true, "{json}");
+        let after = Count::new(&back, 30, 1800, second);
+        assert_eq!(
+            (after.packets_per_second, after.bytes_per_second, after.reset),
+            (Some(20.0), Some(1200.0), false)
+        );
     }
 }

@@ -4,6 +4,8 @@
 #[cfg(all(test, not(miri)))]
 mod tests;
 
+use std::time::Instant;
+
 use bitflags::bitflags;
 use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
@@ -334,12 +336,11 @@ fn counter(entry: &[u8], driver: &Driver) -> Option<QueuePairCounter> {
             _ => {}
         }
     }
-    let port = port?;
+    let (port, taken) = (port?, Instant::now());
     answer::values(entry, |name, raw| {
         let name = String::from_utf8_lossy(name).into_owned();
         let meaning = Meaning::of(Source::Hardware, &name, false, driver);
-        let source = Source::Hardware;
-        counters.push(Statistic { port: Some(port), source, name, raw, optional: false, meaning });
+        counters.push(Statistic::new((Some(port), Source::Hardware), name, raw, meaning, taken));
     });
     let owner = Owner::of(Attributes(entry));
     let owner = (owner != Owner::Unknown).then_some(owner);
