@@ -180,7 +180,7 @@ fn a_rule_in_the_kernels_layout_counts_only_where_the_kernel_survives_it() {
     shorter[4] = 7;
     refused(rule(ATTR_NORMAL, &[&shorter, &count], Some((&counters, 16))), "no count action");
     shorter[4] = 8;
-    refused(rule(ATTR_NORMAL, &[&ethernet, &shorter[..8]], Some((&counters, at))), "16 bytes");
+    refused(rule(ATTR_NORMAL, &[&ethernet, &shorter[..8]], Some((&counters, at))), "8 given, 16 allowed");
 
     let flow = qp.create_flow(&rule(ATTR_NORMAL, &[&ethernet, &count], Some((&counters, at))).unwrap());
     drop(flow.unwrap());

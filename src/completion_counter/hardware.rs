@@ -23,7 +23,7 @@ use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
 use crate::driver::CounterValues;
 use crate::kernel::command::Command;
-use crate::kernel::error::{ErrorKind, Result};
+use crate::kernel::error::{ErrorKind, Result, limit};
 
 pub(super) const NONE_HERE: &str = "this kernel or device has no completion counters; a counter created without a context counts in software on every device";
 
@@ -139,8 +139,16 @@ impl Hardware {
                 .input(modify::VALUE, &operand);
             context.invoke(&mut command)
         });
-        let hint = "the value is above the device's maximum: see `completion_counter_caps`";
-        answer.map_err(|error| error.hinted_if(ErrorKind::InvalidInput, hint))
+        answer.map_err(|error| {
+            let caps = || context.completion_counter_caps().ok();
+            match caps().filter(|_| error.kind() == ErrorKind::InvalidInput) {
+                Some(caps) => {
+                    let most = format_args!("a result of at most {}", caps.max_value);
+                    error.hinted(limit("value or increase of the counter", operand, most))
+                }
+                None => error,
+            }
+        })
     }
 
     pub(super) fn add(&self, value: u64) -> Result<()> {

@@ -20,7 +20,7 @@ use uverbs_abi::types::driver_id;
 
 use crate::driver::Driver;
 use crate::driver::ring::RingDevice;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 #[cfg(feature = "soft")]
 pub(crate) use crate::soft::SoftDevice;
 
@@ -203,7 +203,13 @@ impl Device {
             }),
             // A RoCE port has one key, the default one.
             None if port == 1 && index == 0 => Ok(0xffff),
-            None => Err(Error::kernel("pkey.query", Errno::ENOENT)),
+            None => {
+                let hint = match port {
+                    1 => limit("index of a partition key", index, "at most 0"),
+                    _ => limit("port", port, format_args!("1 to {}", self.ports)),
+                };
+                Err(Error::refused("pkey.query", Errno::ENOENT, hint))
+            }
         }
     }
 }

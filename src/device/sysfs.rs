@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use uverbs_abi::types::driver_id;
 
 use super::{DRIVERS, Device, Interface, Node};
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 
 const OP: &str = "device.list";
 
@@ -120,7 +120,17 @@ pub(super) fn interface_of(device: &Path, port: u8, index: u32) -> Option<String
 pub(super) fn pkey(device: &Path, port: u8, index: u16) -> Result<u16> {
     const OP: &str = "pkey.query";
     let path: PathBuf = device.join(format!("ports/{port}/pkeys/{index}"));
-    let text = fs::read_to_string(&path).map_err(|error| Error::io(OP, &error))?;
+    let text = fs::read_to_string(&path).map_err(|error| {
+        let keys = path.parent().and_then(|keys| fs::read_dir(keys).ok()).map_or(0, Iterator::count);
+        match (error.kind(), keys.checked_sub(1)) {
+            (std::io::ErrorKind::NotFound, Some(last)) => Error::io(OP, &error).hinted(limit(
+                "index of a partition key",
+                index,
+                format_args!("at most {last}"),
+            )),
+            _ => Error::io(OP, &error),
+        }
+    })?;
     let digits = text.trim().strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     digits.ok_or_else(|| Error::malformed(OP, format!("{} holds no key", path.display())))
 }

@@ -5,6 +5,9 @@ use std::fmt;
 
 use nix::errno::Errno;
 
+use crate::kernel::hint::Hint;
+pub(crate) use crate::kernel::hint::{Numbers, limit};
+
 /// The kinds of errors between which programs distinguish; see [`Error::kind`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,7 +101,7 @@ pub struct Error {
     kind: ErrorKind,
     op: &'static str,
     errno: Option<Errno>,
-    hint: Option<Cow<'static, str>>,
+    hint: Option<Hint>,
 }
 
 /// A [`std::result::Result`] with this crate's [`Error`].
@@ -152,9 +155,14 @@ impl Error {
         Self::outside(op, what, given, format_args!("at most {most}"))
     }
 
+    /// The crate refused `op` with EINVAL on the path of data, without an allocation.
+    pub(crate) fn numbers(op: &'static str, numbers: Numbers) -> Self {
+        Self { hint: Some(Hint::numbers(numbers)), ..Self::kernel(op, Errno::EINVAL) }
+    }
+
     /// The kernel's answer to `op` cannot be used.
     pub(crate) fn malformed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
+        Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(Hint::text(hint)) }
     }
 
     /// An empty vector with room for `count`; [`Exhausted`](ErrorKind::Exhausted) if there is not enough memory.
@@ -168,12 +176,12 @@ impl Error {
 
     /// The wait of `op` cannot succeed, because an operation has failed.
     pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
+        Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(Hint::text(hint)) }
     }
 
     /// The same error with a hint, unless it already has one.
     pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
-        self.hint.get_or_insert_with(|| hint.into());
+        self.hint.get_or_insert_with(|| Hint::text(hint));
         self
     }
 
@@ -209,13 +217,8 @@ impl Error {
 
     /// What to do, if the crate has a hint for this error.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.hint.as_ref().map(Hint::as_str)
     }
-}
-
-/// The hint of a refused number, with the number and its limit: `segments of a send request: 40 given, at most 30 allowed`.
-pub(crate) fn limit(what: &str, given: impl fmt::Display, allowed: impl fmt::Display) -> String {
-    format!("{what}: {given} given, {allowed} allowed")
 }
 
 impl fmt::Display for Error {
@@ -224,7 +227,7 @@ impl fmt::Display for Error {
         if let Some(errno) = self.errno {
             write!(f, " ({errno:?})")?;
         }
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = self.hint() {
             write!(f, ": {hint}")?;
         }
         Ok(())

@@ -20,7 +20,7 @@ use super::snapshots::Snapshots;
 use crate::counters::Snapshot;
 use crate::device::context::Context;
 use crate::device::object;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 
 /// Flow counters with consecutive numbers, which one firmware command reads.
 ///
@@ -54,8 +54,8 @@ impl CounterPool {
     pub fn new(context: &Context, capacity: usize) -> Result<Self> {
         let op = "pool.create";
         if !(1..=Self::MAX).contains(&capacity) {
-            let hint = format!("a pool has 1 to {} counters; for more, make several", Self::MAX);
-            return Err(Error::refused(op, Errno::EINVAL, hint));
+            let allowed = format_args!("1 to {}", Self::MAX);
+            return Err(Error::outside(op, "counters of a pool", capacity, allowed));
         }
         if !context.has_devx() {
             let hint = "bulk counters need a context that was opened with OpenOptions::devx(true)";
@@ -66,13 +66,16 @@ impl CounterPool {
         let capability = |byte: usize| general.get(byte).copied().unwrap_or(0);
         let flow_counter_bulk =
             row::unit(capability(CAP_FLOW_COUNTER_BULK_ALLOC), capacity).ok_or_else(|| {
-                let hint = format!("the device cannot allocate {capacity} flow counters in a row");
+                let most = row::longest(capability(CAP_FLOW_COUNTER_BULK_ALLOC));
+                let allowed = format_args!("at most {most}, which the device has in a row,");
+                let hint = limit("counters of a pool", capacity, allowed);
                 Error::refused(op, Errno::EOPNOTSUPP, hint)
             })?;
         let most =
             1_usize.checked_shl(capability(CAP_LOG_MAX_FLOW_COUNTER_BULK).into()).unwrap_or(usize::MAX);
         if most < row::asked(capacity) {
-            let hint = format!("the device reads no more than {most} flow counters with one command");
+            let allowed = format_args!("at most {most}, which the device reads with one command,");
+            let hint = limit("counters of a pool", capacity, allowed);
             return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         }
         let request = AllocFlowCounterIn {

@@ -73,8 +73,8 @@ impl PoolReader {
     pub fn read_all(&mut self, counters: &[PoolCounter], totals: &mut [Totals]) -> Result<()> {
         let op = "pool.read";
         if counters.len() != totals.len() {
-            let hint = format!("{} places for {} counters", totals.len(), counters.len());
-            return Err(Error::refused(op, Errno::EINVAL, hint));
+            let allowed = format_args!("{}, one for each counter,", counters.len());
+            return Err(Error::outside(op, "places for values", totals.len(), allowed));
         }
         if counters.iter().any(|counter| !Arc::ptr_eq(counter.pool(), &self.pool)) {
             return Err(Error::refused(op, Errno::EINVAL, "the counter belongs to another pool"));

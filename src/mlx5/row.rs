@@ -29,6 +29,11 @@ pub(super) fn unit(sizes: u8, capacity: usize) -> Option<u8> {
     sizes.into_iter().find(|size| usize::from(*size) * 128 >= capacity)
 }
 
+/// The capacity of the longest row.
+pub(super) fn longest(sizes: u8) -> usize {
+    usize::from(sizes.checked_ilog2().map_or(0, |bit| 1_u8 << bit)) * 128
+}
+
 /// Number of counters to read with one command: the firmware requires a multiple of 4.
 pub(super) fn asked(capacity: usize) -> usize {
     capacity.next_multiple_of(4)
@@ -85,6 +90,7 @@ mod tests {
         assert_eq!(unit(0b100, 1), Some(4));
         assert_eq!(unit(0b111, 513), None);
         assert_eq!(unit(0, 1), None);
+        assert_eq!([0xff, 0b111, 0].map(longest), [16384, 512, 0]);
     }
 
     #[test]

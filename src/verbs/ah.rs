@@ -253,9 +253,14 @@ impl ProtectionDomain {
             .driver_payload(plan.payload());
         let grh = &attr.grh;
         context.invoke(&mut command).map_err(|error| {
-            let error =
-                error.hinted_if(ErrorKind::InvalidInput, "check port and GID index against the GID table");
-            unreachable(error, grh.sgid_index, &grh.dgid)
+            let error = unreachable(error, grh.sgid_index, &grh.dgid);
+            if error.kind() != ErrorKind::InvalidInput {
+                return error;
+            }
+            let hint = context.no_such_gid(attr.port_num, grh.sgid_index.into());
+            error.hinted(
+                hint.unwrap_or_else(|| "the GID at this index cannot reach the destination".to_owned()),
+            )
         })?;
         let object = Object::new(context, Kind::Ah, response.ah_handle);
         let inner = AddressHandleCore { object, address: plan.address(), _pd: self.clone() };

@@ -10,10 +10,11 @@ use uverbs_abi::write::{ModifySrq, QuerySrq, QuerySrqResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::Context;
+use crate::device::context::limits::Size;
 use crate::device::object::{self, Kind, Object};
 use crate::driver::side::SrqSide;
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result, limit as limit_hint};
 #[cfg(feature = "raw")]
 use crate::verbs::cq::object::CompletionObject;
 use crate::verbs::cq::{self, CompletionQueue};
@@ -248,8 +249,19 @@ impl SharedReceiveQueueBuilder<'_> {
             command.output(create::RESP_SRQ_NUM, number.as_mut_bytes());
         }
         context.invoke(&mut command).map_err(|error| {
-            let hint = "check depth and segments against max_srq_wr and max_srq_sge; neither queue nor limit is empty";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
+            let segments = Size {
+                what: "segments of a request (max_srq_sge)",
+                given: self.segments,
+                least: 0,
+                always: 1,
+                most: |device| device.base.max_srq_sge,
+            };
+            let otherwise = if self.limit > self.depth {
+                limit_hint("limit", self.limit, format_args!("at most {}", self.depth))
+            } else {
+                "the device does not allow this combination of queue, limit and domain".to_owned()
+            };
+            context.sized(error, &[depth_of(self.depth), segments], otherwise)
         })?;
         let handle = command.new_handle_of(create::HANDLE)?;
         let is_armed_later = self.arms && self.limit > 0 && plan.forgets_limit();
@@ -336,7 +348,8 @@ impl SharedReceiveQueue {
         command.input(CORE_IN, &request);
         plan.arm(&mut command);
         context.invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "the limit is more than the queue can hold")
+            let allowed = format_args!("at most {}, the queue's capacity,", self.capacity);
+            error.hinted_if(ErrorKind::InvalidInput, limit_hint("limit", limit, allowed))
         })
     }
 
@@ -364,8 +377,8 @@ impl SharedReceiveQueue {
         command.input(CORE_IN, &request);
         plan.resize(op, &mut command)?;
         context.invoke(&mut command).map_err(|error| {
-            let hint = "zero, fewer than are posted or than the limit, or more than max_srq_wr";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
+            let otherwise = format!("{depth} requests are fewer than are posted, or than the limit");
+            context.sized(error, &[depth_of(depth)], otherwise)
         })?;
         // From here on, the device uses only the new ring.
         let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
@@ -449,4 +462,15 @@ impl Drop for SharedReceiveQueue {
 pub(crate) fn not_here(op: &'static str) -> Error {
     let hint = "the queue pair receives from a shared receive queue: post there; nothing was posted";
     Error::refused(op, Errno::EINVAL, hint)
+}
+
+/// The number of requests that was asked for.
+fn depth_of(depth: u32) -> Size {
+    Size {
+        what: "requests of a shared receive queue (max_srq_wr)",
+        given: depth,
+        least: 1,
+        always: 16,
+        most: |device| device.base.max_srq_wr,
+    }
 }

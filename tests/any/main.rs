@@ -25,6 +25,7 @@ mod flow_errno;
 // Requests with any keys, which only bindings can post.
 #[cfg(feature = "raw")]
 mod grid;
+mod limits;
 mod lives;
 mod managed;
 mod memory;

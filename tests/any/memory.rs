@@ -57,7 +57,7 @@ fn memory_stays_with_its_region_until_that_is_destroyed() {
         let region = pd.memory(&memory).range(100..3000).access(LOCAL).register().unwrap();
         assert_eq!((region.len(), region.access()), (2900, LOCAL));
         region.write(0, b"first").unwrap();
-        refuses(region.write(2896, b"12345"), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(region.write(2896, b"12345"), ErrorKind::InvalidInput, EINVAL, "given, 0..");
         let mut bytes = [0; 5];
         assert!(memory.read(100, &mut bytes));
         assert_eq!(&bytes, b"first");
@@ -141,14 +141,17 @@ fn memory_that_cannot_be_registered_is_refused() {
         let bad = |builder: uverbs::MemoryRegionBuilder<'_>, hint: &str| {
             refuses(builder.register(), ErrorKind::InvalidInput, EINVAL, hint);
         };
-        bad(pd.memory(&memory).range(0..4097), "outside");
-        bad(pd.memory(&memory).range(17..17), "one byte");
-        bad(pd.memory(&memory).iova(1), "same offset");
-        bad(pd.memory(&memory).range(5..9).iova(0), "same offset");
-        bad(pd.memory(&memory).iova(0_u64.wrapping_sub(4096)), "end of all addresses");
-        bad(pd.memory(&memory).access(AccessFlags::REMOTE_WRITE), "");
+        bad(pd.memory(&memory).range(0..4097), "0..4097 given, 0..4096 allowed");
+        bad(pd.memory(&memory).range(17..17), "at least 1");
+        bad(pd.memory(&memory).iova(1), "1 given, 0 allowed");
+        bad(pd.memory(&memory).range(5..9).iova(0), "0 given, 5 allowed");
+        bad(
+            pd.memory(&memory).iova(0_u64.wrapping_sub(4096)),
+            "0xfffffffffffff000 given, at most 0xffffffffffffefff allowed",
+        );
+        bad(pd.memory(&memory).access(AccessFlags::REMOTE_WRITE), "LOCAL_WRITE");
         bad(pd.memory(&memory).access(AccessFlags::from_bits_retain(1 << 31)), "");
-        bad(pd.memory(&Mapping::from(Vec::new().into_boxed_slice())), "one byte");
+        bad(pd.memory(&Mapping::from(Vec::new().into_boxed_slice())), "at least 1");
         // Nothing uses it any more: the memory can be returned.
         assert!(MmapMut::try_from(memory).is_ok());
     });
@@ -315,7 +318,7 @@ fn a_region_that_was_moved_is_the_other_memory_for_the_peer() {
         refuses(region.change_memory(&second, .., None), ErrorKind::Busy, EBUSY, "clone");
         refuses(region.change_memory(&second, 0..8193, None), ErrorKind::Busy, EBUSY, "clone");
         drop(clone);
-        refuses(region.change_memory(&second, 0..8193, None), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(region.change_memory(&second, 0..8193, None), ErrorKind::InvalidInput, EINVAL, "given, 0..");
         assert_eq!(
             (region.address(), region.len(), write(&region, 0, b"still")),
             (address, 5000, Status::Success)
@@ -362,12 +365,12 @@ fn a_region_stays_where_it_is_on_devices_that_cannot_move_it() {
             Ok(()) => return skip(target, "it can move regions"),
             error => refuses(error, ErrorKind::Unsupported, EOPNOTSUPP, hint),
         }
-        refuses(region.change_memory(&memory, 0..4097, None), ErrorKind::InvalidInput, EINVAL, "outside");
+        refuses(region.change_memory(&memory, 0..4097, None), ErrorKind::InvalidInput, EINVAL, "given, 0..");
         refuses(
             region.change_memory(&memory, 0..16, Some(1)),
             ErrorKind::InvalidInput,
             EINVAL,
-            "same offset",
+            "1 given, 0 allowed",
         );
         assert_eq!((region.address(), region.len()), (address, 4096));
         // The other memory was never used.
@@ -384,7 +387,7 @@ fn a_region_lets_its_old_memory_go_when_it_has_moved() {
     region.change_memory(&new, 8..100, Some(8)).unwrap();
     assert_eq!((region.address(), region.len()), (8, 92));
     region.write(91, b"!").unwrap();
-    refuses(region.write(92, b"!"), ErrorKind::InvalidInput, EINVAL, "outside");
+    refuses(region.write(92, b"!"), ErrorKind::InvalidInput, EINVAL, "given, 0..");
     assert!(MmapMut::try_from(old).is_ok());
     let new = MmapMut::try_from(new).unwrap_err();
     drop(region);
@@ -402,7 +405,7 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
             return refuses(dmabuf(0..4096, 0), ErrorKind::InvalidInput, EINVAL, "");
         }
         refuses(dmabuf(0..4096, 0), ErrorKind::Unsupported, EOPNOTSUPP, "another device");
-        refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "same offset");
+        refuses(dmabuf(0..4096, 1), ErrorKind::InvalidInput, EINVAL, "1 given, 0 allowed");
         refuses(dmabuf(5..5, 5), ErrorKind::InvalidInput, EINVAL, "");
         pd.destroy().map_err(|(_, error)| error).unwrap();
     });

@@ -74,7 +74,7 @@ fn frames_that_wait_in_a_resized_queue_stay_and_later_ones_are_announced() {
         assert!(cq.capacity() >= 100);
         fill(20..60);
         assert_eq!(take(&mut cq, 45), (11..56).collect::<Vec<_>>());
-        for (entries, hint) in [(0, "waits in the queue"), (1, "waits in the queue"), (u32::MAX, "entries")] {
+        for (entries, hint) in [(0, "0 given"), (1, "in the queue than 1"), (u32::MAX, "4294967295")] {
             refuses(cq.resize(entries), ErrorKind::InvalidInput, EINVAL, hint);
         }
         assert!(cq.capacity() >= 100);
@@ -99,8 +99,8 @@ fn a_queue_is_not_resized_below_what_waits_in_it() {
         let (mut one, mut two) = rc_pair(target);
         let before = two.cq.capacity();
         fill(&mut one, &mut two, 0..8);
-        for entries in [0, 7] {
-            refuses(two.cq.resize(entries), ErrorKind::InvalidInput, EINVAL, "waits in the queue");
+        for (entries, hint) in [(0, "0 given"), (7, "in the queue than 7")] {
+            refuses(two.cq.resize(entries), ErrorKind::InvalidInput, EINVAL, hint);
         }
         refuses(two.cq.resize(u32::MAX), ErrorKind::InvalidInput, EINVAL, "");
         assert_eq!(two.cq.capacity(), before);

@@ -92,10 +92,10 @@ fn memory_that_nobody_has_is_no_length_of_zero() {
         for len in [usize::MAX, usize::MAX / 2, isize::MAX as usize] {
             let error = pd.register(len, AccessFlags::empty()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
-            assert!(error.hint().unwrap().contains("so much memory"), "{error}");
+            assert!(error.hint().unwrap().contains(&format!("{len} bytes of memory")), "{error}");
         }
         let error = pd.register(0, AccessFlags::empty()).unwrap_err();
-        assert!(error.hint().unwrap().contains("one byte"), "{error}");
+        assert!(error.hint().unwrap().contains("0 given, at least 1 allowed"), "{error}");
     });
 }
 

@@ -131,7 +131,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_posted() {
         let segment = two.memory.segment(0..8).unwrap();
         let many = vec![segment; srq.segments() as usize + 1];
         let too_large = [ReceiveRequest::new(1, &[]), ReceiveRequest::new(2, &many)];
-        refuses(srq.post_receive(&too_large), ErrorKind::InvalidInput, EINVAL, "more segments");
+        refuses(srq.post_receive(&too_large), ErrorKind::InvalidInput, EINVAL, "allowed; nothing was posted");
         let segments = [segment];
         let too_many = vec![ReceiveRequest::new(3, &segments); srq.capacity() as usize + 1];
         refuses(srq.post_receive(&too_many), ErrorKind::Exhausted, ENOMEM, "no room");
@@ -226,15 +226,16 @@ fn a_refused_resize_changes_nothing() {
             return has_no_other_size(target, &mut srq);
         }
         post(&mut srq, &two, 1..=16);
-        let refused = |srq: &mut SharedReceiveQueue, depth| {
-            refuses(srq.resize(depth), ErrorKind::InvalidInput, EINVAL, "fewer than are posted");
+        let refused = |srq: &mut SharedReceiveQueue, depth, hint: &str| {
+            refuses(srq.resize(depth), ErrorKind::InvalidInput, EINVAL, hint);
             assert_eq!((srq.capacity(), srq.query().unwrap().max_wr), (before, before));
         };
-        for depth in [0, 7, most + 1] {
-            refused(&mut srq, depth);
+        for depth in [0, most + 1] {
+            refused(&mut srq, depth, &format!("{depth} given, 1 to {most} allowed"));
         }
+        refused(&mut srq, 7, "7 requests are fewer than are posted");
         srq.arm(10).unwrap();
-        refused(&mut srq, 9);
+        refused(&mut srq, 9, "9 requests are fewer than are posted, or than the limit");
         for wr_id in 1..=16 {
             assert_eq!(message(&mut one, &mut two, b"as before"), wr_id);
         }

@@ -273,8 +273,8 @@ fn what_cannot_be_bound_is_refused_and_changes_nothing() {
             assert_eq!(window.rkey(), before);
         };
         let bind = |range| Bind::new(1, &region, range);
-        bad(&mut two, &mut window, bind(0..Scene::LEN + 1), "outside");
-        bad(&mut two, &mut window, bind(9..9), "one byte");
+        bad(&mut two, &mut window, bind(0..Scene::LEN + 1), "given, 0..");
+        bad(&mut two, &mut window, bind(9..9), "9..9 given, at least one byte");
         bad(&mut two, &mut window, bind(0..8).zero_based(), "type 1");
         bad(&mut two, &mut window, bind(0..8).access(AccessFlags::LOCAL_WRITE), "remote rights");
         let plain = two.pd.register(64, AccessFlags::LOCAL_WRITE).unwrap();

@@ -281,7 +281,7 @@ fn what_makes_no_sense_is_refused() {
             scene.domain.srq(&scene.here.pd, &scene.here.cq, 0).create().map(drop),
             invalid,
             EINVAL,
-            "depth",
+            "0 given, 1 to",
         );
         let answered =
             SendRequest::inline(1, Operation::Read(scene.queues[0].remote(0)).to_srq(1), b"12345678");

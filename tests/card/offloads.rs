@@ -100,7 +100,7 @@ fn a_large_send_is_cut_by_devices_that_can_and_every_frame_is_counted() {
         let region = raw.pd.register(most as usize + 1, AccessFlags::empty()).unwrap();
         let everything = [region.segment(0..region.len()).unwrap()];
         for (bad, hint) in [
-            (large(&header, 0), "one byte"),
+            (large(&header, 0), "0 given, at least 1 allowed"),
             (large(&header[..13], 300), "header"),
             (large(&too_long, 300), "header"),
             (SendRequest::large_send(7, &header, 300, &nothing), "max_tso"),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 mod commands;
 mod drivers;
 mod layers;
+mod limits;
 mod links;
 mod messages;
 mod objects;
@@ -279,6 +280,7 @@ const LOCKS: &[&str] = &[
     "src/counters/refresh.rs",
     "src/counters/sampler/mod.rs",
     "src/counters/sampler/thread.rs",
+    "src/kernel/hint.rs",
     "src/kernel/mapping/register.rs",
     "src/mlx5/pool.rs",
     "src/mlx5/snapshots.rs",

@@ -4,8 +4,9 @@
 
 use super::{assert_none, code, sources};
 
-/// Texts of at least two words in code that does not belong to tests, without those of attributes, assertions and panics.
-fn messages() -> Vec<(String, String)> {
+/// Texts of at least two words in code that does not belong to tests, without those of attributes, assertions and panics; each with its
+/// file, and with the code before it since the last text.
+pub(super) fn messages() -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (name, text) in sources(&["src"]) {
         // The help texts for Prometheus are sentences, as in other exporters.
@@ -20,19 +21,22 @@ fn messages() -> Vec<(String, String)> {
             });
         // A text may continue in the next line, after a backslash.
         let all: String = lines.map(|line| line.to_owned() + "\n").collect::<String>().replace("\\\n", "");
-        found.extend(literals(&all).filter(|text| is_sentence(text)).map(|text| (text, name.clone())));
+        let sentences = literals(&all).filter(|(_, text)| is_sentence(text));
+        found.extend(sentences.map(|(before, text)| (text, name.clone(), before)));
     }
     found.sort();
     found.dedup();
     found
 }
 
-/// The texts between quotation marks.
-fn literals(code: &str) -> impl Iterator<Item = String> {
+/// The texts between quotation marks, each with the code before it.
+fn literals(code: &str) -> impl Iterator<Item = (String, String)> {
     let quoted = code.replace("\\\"", "\u{201d}").replace("'\"'", "' '");
-    let texts: Vec<_> =
-        quoted.split('"').skip(1).step_by(2).map(|text| text.replace('\u{201d}', "\"")).collect();
-    texts.into_iter().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    let parts: Vec<_> = quoted.split('"').map(str::to_owned).collect();
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let pairs =
+        parts.chunks_exact(2).map(|pair| (pair[0].clone(), one_line(&pair[1].replace('\u{201d}', "\""))));
+    pairs.collect::<Vec<_>>().into_iter()
 }
 
 fn is_sentence(text: &str) -> bool {
@@ -48,7 +52,7 @@ fn messages_are_of_one_style() {
     let all = messages();
     assert!(all.len() > 150, "they are found: {}", all.len());
     let mut bad = Vec::new();
-    for (text, name) in &all {
+    for (text, name, _) in &all {
         println!("{name}: {text}");
         let is_an_end = text.ends_with('.') && !text.ends_with("...");
         let shouts = text.contains('!') || text.contains("please") || text.contains("Please");
@@ -62,7 +66,10 @@ fn messages_are_of_one_style() {
 #[test]
 fn texts_are_found() {
     let code = "let a = \"one two three\"; b('\"', \"say \\\"so\\\" again\");";
-    assert_eq!(literals(code).collect::<Vec<_>>(), ["one two three", "say \"so\" again"]);
+    assert_eq!(
+        literals(code).map(|(_, text)| text).collect::<Vec<_>>(),
+        ["one two three", "say \"so\" again"]
+    );
     assert!(is_sentence("no room for all"));
     assert!(!is_sentence("qp.create"));
 }

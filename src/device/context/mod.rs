@@ -6,6 +6,7 @@ mod gids;
 mod identify;
 mod invalidated;
 mod kept;
+pub(crate) mod limits;
 mod open;
 mod paged;
 mod query;

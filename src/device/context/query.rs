@@ -12,7 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::Context;
 use crate::driver::PacketCaps;
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result, limit};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// What a device can do to raw packets.
 #[derive(Clone, Copy, Debug)]
@@ -116,8 +116,9 @@ impl Context {
         let mut response = QueryPortRespEx::new_zeroed();
         let mut command = Command::new("port.query", device::OBJECT, device::method::QUERY_PORT);
         command.value(PORT_NUM, port.into()).output(RESP, response.as_mut_bytes());
-        self.invoke(&mut command).map_err(|error| {
-            error.hinted_if(ErrorKind::InvalidInput, "the device has no such port: they are numbered from 1")
+        self.invoke(&mut command).map_err(|error| match self.no_such_port(port) {
+            Some(hint) => error.hinted_if(ErrorKind::InvalidInput, hint),
+            None => error,
         })?;
         Ok(response)
     }
@@ -202,21 +203,10 @@ impl Context {
         if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) {
             return error;
         }
-        let ports = self.device().ports();
-        if !(1..=ports).contains(&port.into()) {
-            return error.hinted(limit("port", port, format_args!("1 to {ports}")));
-        }
-        let len = self.query_port(port).ok().map(|port| port.legacy_resp.gid_tbl_len);
-        match len {
-            Some(len) if index >= len => error.hinted(limit(
-                "index in the GID table",
-                index,
-                format_args!("0 to {}", len.saturating_sub(1)),
-            )),
-            _ => error.hinted(format!(
-                "entry {index} of the GID table of port {port} is empty: gid_table() lists the others"
-            )),
-        }
+        let hint = self.no_such_gid(port, index);
+        error.hinted(hint.unwrap_or_else(|| {
+            format!("entry {index} of the GID table of port {port} is empty: gid_table() lists the others")
+        }))
     }
 
     /// The partition key at `index` of the table of `port`.

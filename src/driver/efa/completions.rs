@@ -85,15 +85,20 @@ impl CqPlan {
         let plan = Self::new(wanted, rings, false);
         let bytes = u64::from(plan.entries) * u64::from(rings) * ENTRY as u64;
         if bytes > memory.len() as u64 {
-            let hint = format!("a completion queue for {} completions needs {bytes} bytes", plan.entries);
-            return Err(Error::refused(op, Errno::EINVAL, hint));
+            let what = "bytes of memory for the completions";
+            return Err(Error::outside(op, what, memory.len(), format_args!("at least {bytes}")));
         }
         // The phase of a cleared entry is not that of the first round.
         let zeros = [0; ENTRY];
         let is_clear = (0..bytes as usize / ENTRY).all(|entry| memory.write(entry * ENTRY, &zeros));
         if !is_clear || !memory.address().is_multiple_of(ENTRY as u64) {
-            let hint = "the memory of a completion queue begins at a multiple of 32";
-            return Err(Error::refused(op, Errno::EINVAL, hint));
+            let what = "address of the memory of a completion queue";
+            return Err(Error::outside(
+                op,
+                what,
+                format_args!("{:#x}", memory.address()),
+                format_args!("a multiple of {ENTRY}"),
+            ));
         }
         Ok(Self { memory: Some(memory.clone()), ..plan })
     }

@@ -10,6 +10,8 @@ use super::{FlowRule, SPECS_SIZE, Seen, heads};
 use crate::counters::Counters;
 use crate::kernel::error::{Error, Result};
 
+const OP: &str = "flow.create";
+
 impl FlowRule {
     /// A rule in the kernel's layout. `specs` contains the specs one directly after the other. `counters` are the counters and the
     /// offset in bytes of their count action in `specs`; the handle in it is filled in when the rule is put in force.
@@ -20,10 +22,10 @@ impl FlowRule {
     /// `counters`, at another offset than theirs, or truncated, and for two count actions; and for a count action in a rule of
     /// another type than normal, which mlx5's driver does not check (mlx5_ib_create_flow, fs.c, Linux 6.1).
     pub fn from_kernel(attr: FlowAttr, specs: &[u8], counters: Option<(&Counters, usize)>) -> Result<Self> {
-        let refused = |hint| Err(Error::refused("flow.create", Errno::EINVAL, hint));
+        let refused = |hint| Err(Error::refused(OP, Errno::EINVAL, hint));
         let mut room = [0; SPECS_SIZE];
         let Some(place) = room.get_mut(..specs.len()) else {
-            return refused("more specs than the kernel takes");
+            return Err(Error::beyond(OP, "bytes of specs", specs.len(), SPECS_SIZE));
         };
         place.copy_from_slice(specs);
         let counts = heads(specs).filter(|(_, head)| head.type_ == SPEC_ACTION_COUNT);
@@ -38,8 +40,15 @@ impl FlowRule {
                 None => "a count action needs counters",
             });
         }
-        if first.is_some_and(|at| specs.len() - at < size_of::<FlowSpecActionCount>()) {
-            return refused("a count action has 16 bytes");
+        if let Some(rest) = first.map(|at| specs.len() - at)
+            && rest < size_of::<FlowSpecActionCount>()
+        {
+            return Err(Error::outside(
+                OP,
+                "bytes of a count action",
+                rest,
+                size_of::<FlowSpecActionCount>(),
+            ));
         }
         if first.is_some() && attr.type_ != ATTR_NORMAL {
             return refused("default and sniffer rules cannot count: take a normal rule");

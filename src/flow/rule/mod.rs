@@ -18,7 +18,7 @@ use self::announced::Announced;
 use super::spec::sealed::Layer;
 use super::{Esp, Eth, FlowTag, Gre, InnerSpec, Ipv4, Ipv6, Mpls, Spec, Tcp, Udp, Vxlan};
 use crate::counters::Counters;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 
 /// The type of a rule; sealed.
 pub trait RuleType: sealed::Sealed {}
@@ -224,7 +224,10 @@ impl<K: RuleType> FlowRule<K> {
                 self.attr.size += spec.len() as u16;
                 self.attr.num_of_specs += 1;
             }
-            None => self.refuse("a rule has ten headers and actions at most"),
+            None => {
+                let most = format_args!("at most {MAX_SPECS}");
+                self.refuse(limit("headers and actions of a rule", MAX_SPECS + 1, most));
+            }
         }
     }
 }

@@ -12,6 +12,7 @@
 mod doorbell;
 mod event;
 mod read;
+mod unsendable;
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -25,6 +26,7 @@ pub use self::doorbell::Doorbell;
 pub use self::event::EventRequest;
 pub use self::read::CountersRead;
 pub(crate) use self::read::{MAX_VALUES, OP as READ_OP};
+use self::unsendable::Unsendable;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -73,7 +75,7 @@ pub struct Command<'a> {
     /// The memory that the command registers. Its address is in the request, where the kernel reads it.
     memory: Option<&'a Mapping>,
     /// Why this command cannot be sent. The reason is found while the command is built, and reported when it is sent.
-    unsendable: Option<&'static str>,
+    unsendable: Option<Unsendable>,
 }
 
 #[derive(Clone, Copy)]
@@ -158,11 +160,12 @@ impl<'a> Command<'a> {
     #[inline(always)]
     fn add(&mut self, id: u16, len: usize, data: u64, buffer: Buffer<'a>) -> usize {
         let index = usize::from(self.wire.header.num_attrs);
-        let (Some(attr), Ok(len)) = (self.wire.attrs.get_mut(index), u16::try_from(len)) else {
-            self.unsendable = Some("more than 16 attributes, or one longer than 65535 bytes");
+        let (Some(attr), Ok(short)) = (self.wire.attrs.get_mut(index), u16::try_from(len)) else {
+            let is_too_long = len > usize::from(u16::MAX);
+            self.unsendable = Some(if is_too_long { Unsendable::TooLong(len) } else { Unsendable::TooMany });
             return 0;
         };
-        *attr = Attr { attr_id: id, len, data, ..MANDATORY };
+        *attr = Attr { attr_id: id, len: short, data, ..MANDATORY };
         if !matches!(buffer, Buffer::None) {
             self.addressed |= 1 << index;
             self.buffers[index] = buffer;
@@ -248,7 +251,7 @@ impl<'a> Command<'a> {
     pub(crate) fn nested(&mut self, id: u16, outer: &'a mut [u8], at: usize, inner: &'a [u8]) -> &mut Self {
         let fits = at.checked_add(size_of::<u64>()).is_some_and(|end| end <= outer.len());
         if outer.len() <= MAX_INLINE || self.nested.is_some() || !fits {
-            self.unsendable = Some("only one nested input, with its address inside the outer one");
+            self.unsendable = Some(Unsendable::Nested);
             return self;
         }
         let attr = self.len();
@@ -292,7 +295,7 @@ impl<'a> Command<'a> {
 
     /// Whether the command can be sent.
     pub(crate) fn sendable(&self) -> Result<()> {
-        self.unsendable.map_or(Ok(()), |why| Err(Error::refused(self.op, Errno::EINVAL, why)))
+        self.unsendable.map_or(Ok(()), |why| Err(Error::refused(self.op, Errno::EINVAL, why.hint())))
     }
 
     /// Whether the kernel marked every output as written. Only then may they be read.

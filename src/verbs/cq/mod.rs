@@ -22,13 +22,14 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::completion_counter::{Registry, Tally};
 use crate::device::context::Context;
+use crate::device::context::limits::Size;
 use crate::device::object::{self as objects, Kind, Object};
 use crate::driver::CqShape;
 use crate::driver::completion::Completion;
 use crate::driver::queues::Completions;
 use crate::driver::side::CqSide;
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::event::{self, EventFile};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::process::{Origin, Passage};
@@ -100,7 +101,16 @@ impl CompletionQueueCore {
         let request = ExModifyCq { cq_handle: self.id(), attr_mask, attr, reserved: 0 };
         let mut command = Command::write("cq.moderate", cmd::EX_MODIFY_CQ);
         command.input(CORE_IN, &request);
-        self.context().invoke(&mut command)
+        self.context().invoke(&mut command).map_err(|error| {
+            let size = |what, given: u16, most| Size { what, given: given.into(), least: 0, always: 1, most };
+            let count = size("completions per event (max_cq_moderation_count)", attr.cq_count, |device| {
+                device.cq_moderation_caps.max_cq_moderation_count.into()
+            });
+            let period = size("microseconds (max_cq_moderation_period)", attr.cq_period, |device| {
+                device.cq_moderation_caps.max_cq_moderation_period.into()
+            });
+            self.context().sized(error, &[count, period], "the device does not moderate this queue")
+        })
     }
 
     /// Requests an event.
@@ -248,10 +258,13 @@ impl<'a> CompletionQueueBuilder<'a> {
             command.input(create::BUFFER_VA, address).input(create::BUFFER_LENGTH, length).registers(memory);
         }
         context.invoke(&mut command).map_err(|error| {
-            error.hinted_if(
-                ErrorKind::InvalidInput,
-                "check the number of entries against max_cqe, and the vector",
-            )
+            let vectors = context.completion_vectors();
+            let otherwise = if vector >= vectors {
+                limit("completion vector", vector, format_args!("less than {vectors}"))
+            } else {
+                "the device does not allow these flags, or not this memory".to_owned()
+            };
+            context.sized(error, &[entries_of(entries)], otherwise)
         })?;
         let object =
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
@@ -332,8 +345,8 @@ impl CompletionQueue {
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<()> {
         self.resize_ring("cq.resize", entries).map_err(|error| {
-            let hint = "check the number of entries against max_cqe, and what waits in the queue";
-            error.hinted_if(ErrorKind::InvalidInput, hint)
+            let otherwise = format!("more completions are in the queue than {entries}: poll first");
+            self.shared.context().sized(error, &[entries_of(entries)], otherwise)
         })
     }
 
@@ -434,5 +447,16 @@ impl CompletionChannel {
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.file.as_fd()
+    }
+}
+
+/// The number of entries that were asked for.
+fn entries_of(entries: u32) -> Size {
+    Size {
+        what: "entries of a completion queue (max_cqe)",
+        given: entries,
+        least: 1,
+        always: 16,
+        most: |device| device.base.max_cqe,
     }
 }

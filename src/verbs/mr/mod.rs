@@ -14,7 +14,7 @@ use uverbs_abi::types::AccessFlags;
 pub use self::advice::Prefetch;
 pub use self::register::MemoryRegionBuilder;
 use crate::device::object::{self, Object};
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Numbers, Result};
 use crate::kernel::mapping::Mapping;
 use crate::verbs::pd::ProtectionDomain;
 
@@ -148,7 +148,8 @@ impl MemoryRegion {
         let op = "mr.read";
         self.inside(op, offset, bytes.len())?;
         let memory = self.memory(op)?;
-        if memory.read(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
+        let is_read = memory.read(self.0.place.first + offset, bytes);
+        if is_read { Ok(()) } else { Err(self.outside(op, offset..offset + bytes.len())) }
     }
 
     /// Copies `bytes` to `offset`.
@@ -159,7 +160,8 @@ impl MemoryRegion {
         let op = "mr.write";
         self.inside(op, offset, bytes.len())?;
         let memory = self.memory(op)?;
-        if memory.write(self.0.place.first + offset, bytes) { Ok(()) } else { Err(outside(op)) }
+        let is_written = memory.write(self.0.place.first + offset, bytes);
+        if is_written { Ok(()) } else { Err(self.outside(op, offset..offset + bytes.len())) }
     }
 
     /// A part of the region for a request: a range of bytes as for a slice, `64..128`, `..64` or `..`.
@@ -169,9 +171,12 @@ impl MemoryRegion {
     pub fn segment(&self, range: impl RangeBounds<usize>) -> Result<Segment<'_>> {
         let op = "mr.segment";
         let range = meant(range, self.len());
-        let len = range.end.checked_sub(range.start).ok_or_else(|| outside(op))?;
+        let len = range.end.checked_sub(range.start).ok_or_else(|| self.outside(op, range.clone()))?;
         self.inside(op, range.start, len)?;
-        let length = u32::try_from(len).map_err(|_| outside(op))?;
+        let length = u32::try_from(len).map_err(|_| {
+            let (given, most) = (len as u64, u32::MAX.into());
+            Error::numbers(op, Numbers::Beyond { what: "bytes of a segment", given, most, so: "" })
+        })?;
         let addr = self.address().wrapping_add(range.start as u64);
         Ok(Segment { region: self, sge: Sge { addr, length, lkey: self.lkey() } })
     }
@@ -196,7 +201,12 @@ impl MemoryRegion {
 
     pub(crate) fn inside(&self, op: &'static str, offset: usize, len: usize) -> Result<()> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.0.place.len);
-        if inside { Ok(()) } else { Err(outside(op)) }
+        if inside { Ok(()) } else { Err(self.outside(op, offset..offset.saturating_add(len))) }
+    }
+
+    #[cold]
+    fn outside(&self, op: &'static str, range: Range<usize>) -> Error {
+        Error::numbers(op, Numbers::Range { start: range.start, end: range.end, len: self.0.place.len })
     }
 
     /// Deregisters the region and reports any error.
@@ -228,10 +238,6 @@ pub(crate) fn meant(range: impl RangeBounds<usize>, len: usize) -> Range<usize> 
         Bound::Unbounded => len,
     };
     start..end
-}
-
-fn outside(op: &'static str) -> Error {
-    Error::refused(op, Errno::EINVAL, "the range is outside the memory region")
 }
 
 /// A part of a memory region, for a request; created by [`MemoryRegion::segment`].

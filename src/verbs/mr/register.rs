@@ -11,7 +11,7 @@ use uverbs_abi::types::{AccessFlags, OdpGeneralCaps};
 use uverbs_abi::write::{RegMr, RegMrResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{MemoryRegion, MemoryRegionCore, Place, meant, outside};
+use super::{MemoryRegion, MemoryRegionCore, Place, meant};
 use crate::device::object::{Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit};
@@ -45,14 +45,13 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
         if len == 0 {
-            return Err(Error::refused(OP, Errno::EINVAL, ONE_BYTE));
+            return Err(Error::outside(OP, "bytes of memory", len, "at least 1"));
         }
         let memory = Mapping::block(len).map_err(|_| {
-            Error::refused(
-                OP,
-                Errno::ENOMEM,
-                "the process cannot have so much memory: see `ulimit -v` and the memory that is free",
-            )
+            let hint = format!(
+                "the process cannot have {len} bytes of memory: see `ulimit -v` and the memory that is free"
+            );
+            Error::refused(OP, Errno::ENOMEM, hint)
         })?;
         self.memory(&memory).range(0..len).access(access).register()
     }
@@ -85,7 +84,10 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion> {
         let op = "mr.register_dmabuf";
         let (offset, length) = (range.start, range.end.saturating_sub(range.start));
-        let len = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(|| outside(op))?;
+        let len = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(|| {
+            let given = format_args!("{}..{}", range.start, range.end);
+            Error::outside(op, "range of the dma-buf", given, "at least one byte")
+        })?;
         same_offset(op, offset, iova)?;
         let made = self.register_file(op, fd.as_raw_fd(), [offset, length, iova], access.bits());
         let made = made.map_err(|error| {
@@ -148,7 +150,6 @@ impl ProtectionDomain {
 }
 
 const OP: &str = "mr.register";
-const ONE_BYTE: &str = "the length must be one byte at least";
 
 impl MemoryRegionBuilder<'_> {
     /// Registers only this part of the memory, in bytes: `64..128`, `..64`.
@@ -221,9 +222,10 @@ impl MemoryRegionBuilder<'_> {
                 error.hinted("the device may have no on-demand paging")
             }
             ErrorKind::Unsupported => error.hinted("the driver does not know one of the access flags"),
-            ErrorKind::Exhausted => {
-                error.hinted("memory is pinned: see `ulimit -l`; or the device has no room for more regions")
-            }
+            ErrorKind::Exhausted => error.hinted(format!(
+                "memory is pinned, {} bytes here: see `ulimit -l`; or the device has no room for more regions",
+                place.len
+            )),
             _ => explain_access(error, self.access),
         })?;
         Ok(self.pd.region(made, self.access, place, self.access.contains(AccessFlags::ON_DEMAND)))
@@ -268,19 +270,19 @@ impl Place {
         iova: Option<u64>,
     ) -> Result<Self> {
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= memory.len());
-        let len = len.ok_or_else(|| Error::refused(op, Errno::EINVAL, "the range is outside the memory"))?;
+        let len = len.ok_or_else(|| {
+            let given = format_args!("{}..{}", range.start, range.end);
+            Error::outside(op, "range of the memory", given, format_args!("0..{}", memory.len()))
+        })?;
         if len == 0 {
-            return Err(Error::refused(op, Errno::EINVAL, ONE_BYTE));
+            return Err(Error::outside(op, "bytes of memory", len, "at least 1"));
         }
         let start = memory.address() + range.start as u64;
         let address = iova.unwrap_or(start);
         same_offset(op, start, address)?;
         if address.checked_add(len as u64).is_none() {
-            return Err(Error::refused(
-                op,
-                Errno::EINVAL,
-                "the iova is too close to the end of all addresses",
-            ));
+            let most = u64::MAX - len as u64;
+            return Err(Error::beyond(op, "iova", format_args!("{address:#x}"), format_args!("{most:#x}")));
         }
         Ok(Self { memory: Some(memory.clone()), first: range.start, len, address })
     }
@@ -296,5 +298,6 @@ fn same_offset(op: &'static str, start: u64, iova: u64) -> Result<()> {
     if start % PAGE == iova % PAGE {
         return Ok(());
     }
-    Err(Error::refused(op, Errno::EINVAL, "the iova must have the same offset in a page of 4096 bytes"))
+    let what = "offset of the iova in a page of 4096 bytes, as that of the memory";
+    Err(Error::outside(op, what, iova % PAGE, start % PAGE))
 }

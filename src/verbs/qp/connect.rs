@@ -300,10 +300,7 @@ impl QueuePair<RawPacket> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn bring_up(&mut self, port: u8) -> Result<()> {
         self.modify(&Attributes::to(QpState::Init).port(port)).map_err(|error| {
-            error.hinted_if(
-                ErrorKind::InvalidInput,
-                "the queue pair must be in the state RESET, and the port must exist",
-            )
+            error.hinted_if(ErrorKind::InvalidInput, "the queue pair must be in the state RESET")
         })?;
         self.modify(&Attributes::to(QpState::ReadyToReceive))?;
         self.modify(&Attributes::to(QpState::ReadyToSend))

@@ -169,12 +169,23 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<()> {
         match stopped {
             Stopped::TakesKeys => self.post_invalidating(requests),
-            Stopped::Refused(why) => Err(refused(SEND, why)),
+            Stopped::Refused(why) => Err(self.refused(requests, why)),
             Stopped::Looked(error) => Err(*error),
             Stopped::Unseen(error) => {
                 self.let_go_if_refused(&error, requests.len());
                 Err(*error)
             }
+        }
+    }
+
+    /// The error for requests of which none was posted.
+    #[cold]
+    fn refused(&self, requests: &[SendRequest<'_, T::Operation<'_>>], why: Refused) -> Error {
+        let (pieces, inline) = (self.sends.max_pieces(), self.sends.max_inline());
+        let beyond = || requests.iter().find_map(|request| request.data.beyond(pieces, inline));
+        match beyond().filter(|_| why == Refused::TooLarge) {
+            Some(numbers) => Error::numbers(SEND, numbers),
+            None => refused(SEND, why),
         }
     }
 
@@ -207,7 +218,7 @@ impl<T: QpType> QueuePair<T> {
         let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
         let (error, is_none_posted) = match self.post_all(requests, true) {
             Ok(()) | Err(Stopped::TakesKeys) => return Ok(()),
-            Err(Stopped::Refused(why)) => (refused(SEND, why), true),
+            Err(Stopped::Refused(why)) => (self.refused(requests, why), true),
             Err(Stopped::Looked(error)) => (*error, true),
             // With any other error it is not known whether the device has them.
             Err(Stopped::Unseen(error)) => {
@@ -405,15 +416,20 @@ impl LargeRoom<'_> {
     pub(super) fn check(&self, op: &'static str, header: usize, mss: u16, len: u64) -> Result<()> {
         let most = self.object.context().most_large_send(op)?;
         let least = if self.wants_head { size_of::<FrameHead>() } else { ETHERNET_HEADER };
-        let hint = if !(least..=self.most as usize).contains(&header) {
-            "the header of a large send has fewer bytes than Ethernet's, or more than the queue pair was made for"
-        } else if mss == 0 {
-            "a large send needs segments of at least one byte"
-        } else if len == 0 || len > most.into() {
-            "a large send has one byte of data at least, and no more than max_tso"
-        } else {
-            return Ok(());
-        };
-        Err(Error::refused(op, Errno::EINVAL, hint))
+        if self.most == 0 {
+            return Err(Error::refused(op, Errno::EINVAL, "the queue pair was not made for large sends"));
+        }
+        if !(least..=self.most as usize).contains(&header) {
+            let allowed = format_args!("{least} to {}", self.most);
+            return Err(Error::outside(op, "bytes of the header of a large send", header, allowed));
+        }
+        if mss == 0 {
+            return Err(Error::outside(op, "bytes of a segment of a large send", mss, "at least 1"));
+        }
+        if len == 0 || len > most.into() {
+            let allowed = format_args!("1 to {most} (max_tso)");
+            return Err(Error::outside(op, "bytes of a large send", len, allowed));
+        }
+        Ok(())
     }
 }

@@ -1,11 +1,10 @@
 //! A request to a send queue, before it is posted.
 
-use nix::errno::Errno;
 use uverbs_abi::types::SendFlags;
 
 use super::Frame;
 use crate::driver::request::FrameHead;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Numbers, Result};
 use crate::verbs::mr::Segment;
 
 /// A request for the send queue: an operation, and the local memory that it reads or writes.
@@ -35,6 +34,10 @@ pub(super) enum Local<'a> {
 /// Length of an Ethernet header in bytes.
 pub(super) const ETHERNET_HEADER: usize = 14;
 
+// What there can be more of than a queue was made for.
+const SEGMENTS: &str = "segments of a request";
+const INLINE: &str = "inline bytes of a request";
+
 impl Local<'_> {
     /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
@@ -44,12 +47,22 @@ impl Local<'_> {
         }
     }
 
+    /// What there is more of than the queue was made for.
+    pub(super) fn beyond(&self, pieces: u32, inline: u32) -> Option<Numbers> {
+        let (what, given, most) = match self {
+            Self::Segments(segments) => (SEGMENTS, segments.len(), pieces),
+            Self::Inline(bytes) => (INLINE, bytes.len(), inline),
+        };
+        let (given, most) = (given as u64, u64::from(most));
+        (given > most).then_some(Numbers::Beyond { what, given, most, so: "; nothing was posted" })
+    }
+
     /// The first bytes.
     #[cold]
     pub(super) fn head(&self, op: &'static str) -> Result<FrameHead> {
         let short = || {
-            let hint = "the device must find the first 18 bytes of a frame in the request; it has fewer";
-            Error::refused(op, Errno::EINVAL, hint)
+            let least = format_args!("at least {}, for the device,", size_of::<FrameHead>());
+            Error::outside(op, "bytes of a frame", self.len(), least)
         };
         match self {
             Self::Inline(bytes) => bytes.first_chunk().copied().ok_or_else(short),

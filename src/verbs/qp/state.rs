@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
+use uverbs_abi::types::{QpAttrMask, mtu, qp_state, qp_type};
 use uverbs_abi::write::{ModifyQp, QueryQp, QueryQpResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Attributes, QpType, QueuePair, QueuePairCore};
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::verbs::ah::unreachable;
 
 /// The state of a queue pair.
@@ -199,6 +199,9 @@ impl QueuePairCore {
             {
                 return error.hinted(hint);
             }
+            if let Some(hint) = refused.then(|| self.outside(request)).flatten() {
+                return error.hinted(hint);
+            }
             let from = refused.then(|| self.state().ok()).flatten();
             let to = QpState::from_number(request.qp_state);
             let hint = from.zip(to).and_then(|(from, to)| explain(type_, from, to, attributes.mask()));
@@ -207,6 +210,33 @@ impl QueuePairCore {
                 None => error,
             }
         })
+    }
+
+    /// The hint for the first attribute of a request that has a number which is not allowed.
+    fn outside(&self, request: &ModifyQp) -> Option<String> {
+        let (context, mask) = (self.object.context(), QpAttrMask::from_bits_retain(request.attr_mask));
+        // The widths in the context of a queue pair (InfiniBand, 11.2.5.2).
+        let narrow = [
+            (QpAttrMask::TIMEOUT, "timeout", request.timeout, 31),
+            (QpAttrMask::RETRY_CNT, "retry_cnt", request.retry_cnt, 7),
+            (QpAttrMask::RNR_RETRY, "rnr_retry", request.rnr_retry, 7),
+            (QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", request.min_rnr_timer, 31),
+        ];
+        let wide = narrow.into_iter().find(|(bit, _, given, most)| mask.contains(*bit) && given > most);
+        if let Some((_, what, given, most)) = wide {
+            return Some(limit(what, given, format_args!("at most {most}")));
+        }
+        if mask.contains(QpAttrMask::PATH_MTU) && !(mtu::MTU_256..=mtu::MTU_4096).contains(&request.path_mtu)
+        {
+            let allowed = format_args!("{} (256 bytes) to {} (4096 bytes)", mtu::MTU_256, mtu::MTU_4096);
+            return Some(limit("path_mtu", request.path_mtu, allowed));
+        }
+        let port = mask.contains(QpAttrMask::PORT).then_some(request.port_num);
+        if let Some(hint) = port.and_then(|port| context.no_such_port(port)) {
+            return Some(hint);
+        }
+        let dest = mask.contains(QpAttrMask::AV).then_some(request.dest).filter(|dest| dest.is_global != 0);
+        dest.and_then(|dest| context.no_such_gid(dest.port_num, dest.sgid_index.into()))
     }
 
     pub(super) fn state(&self) -> Result<QpState> {

@@ -12,7 +12,7 @@ pub(crate) use self::held::{Held, Kept, Slots};
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::{Late, LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Numbers, Result};
 use crate::kernel::process::{Origin, elsewhere};
 use crate::verbs::mr::Segment;
 
@@ -41,7 +41,7 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
             "the queue has no room for all of these; nothing was posted: poll completions first, or create a deeper queue",
         ),
         Refused::TooLarge => {
-            (Errno::EINVAL, "more segments or inline bytes than the queue was made for; nothing was posted")
+            (Errno::EINVAL, "the device has no such request of so many bytes in total; nothing was posted")
         }
         Refused::NotReady => (Errno::EINVAL, NOT_READY),
         Refused::Elsewhere => return elsewhere(op),
@@ -77,6 +77,29 @@ pub struct ReceiveQueue {
 impl ReceiveQueue {
     pub(crate) fn new(origin: Origin, receives: Receives, pieces: u32) -> Self {
         Self { receives, origin, pieces }
+    }
+
+    /// The error for requests of which none was posted.
+    #[cold]
+    #[inline(never)]
+    fn refused(&self, op: &'static str, requests: &[ReceiveRequest<'_>], why: Refused) -> Error {
+        let most = self.pieces as usize;
+        let mut counts = requests.iter().map(|request| request.segments.len());
+        match counts.find(|count| *count > most).filter(|_| why == Refused::TooLarge) {
+            Some(given) => {
+                let what = "segments of a request";
+                Error::numbers(
+                    op,
+                    Numbers::Beyond {
+                        what,
+                        given: given as u64,
+                        most: most as u64,
+                        so: "; nothing was posted",
+                    },
+                )
+            }
+            None => refused(op, why),
+        }
     }
 
     /// Number of requests that the queue can hold.
@@ -390,7 +413,7 @@ impl Receiving {
         };
         match posted {
             Ok(()) => Ok(()),
-            Err(why) => Err(refused(op, why)),
+            Err(why) => Err(self.queue.refused(op, requests, why)),
         }
     }
 

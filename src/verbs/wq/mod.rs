@@ -13,6 +13,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 pub use self::table::IndirectionTable;
 pub(crate) use self::table::IndirectionTableCore;
+use crate::device::context::limits::Size;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -176,8 +177,14 @@ impl<'a> WorkQueueBuilder<'a> {
             .driver_payload(plan.payload());
         context.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::Unsupported => error.hinted("the device has no receive work queues"),
-            ErrorKind::InvalidInput => error.hinted("check depth and segments against the device's limits"),
-            _ => error,
+            _ => {
+                let size = |what, given, always, most| Size { what, given, least: 1, always, most };
+                let sizes = [
+                    size("requests (max_qp_wr)", self.depth, 16, |device| device.base.max_qp_wr),
+                    size("segments of a request (max_sge)", self.segments, 1, |device| device.base.max_sge),
+                ];
+                context.sized(error, &sizes, "the device does not allow this combination of queue and flags")
+            }
         })?;
         let object =
             Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());

@@ -9,6 +9,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::WorkQueue;
 use crate::device::context::Context;
+use crate::device::context::limits::Size;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -86,8 +87,16 @@ impl Context {
         command.input(CORE_IN, &request[..]).output(CORE_OUT, response.as_mut_bytes());
         self.invoke(&mut command).map_err(|error| match error.kind() {
             ErrorKind::Unsupported => error.hinted("the device has no indirection tables"),
-            ErrorKind::InvalidInput => error.hinted("more work queues than max_rwq_indirection_table_size"),
-            _ => error,
+            _ => {
+                let size = Size {
+                    what: "work queues of a table (max_rwq_indirection_table_size)",
+                    given: queues.len() as u32,
+                    least: 1,
+                    always: 1,
+                    most: |device| device.rss_caps.max_rwq_indirection_table_size,
+                };
+                self.sized(error, &[size], "the device does not allow a table of these work queues")
+            }
         })?;
         let object = Object::new(self, Kind::IndirectionTable, response.ind_tbl_handle);
         let shared = IndirectionTableCore {

@@ -3,6 +3,7 @@
 #[cfg(feature = "raw")]
 pub(crate) mod parts;
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use super::send::SendQueue;
 use super::{Groups, Markers, QpType, QueuePair, QueuePairCore, RawPacket, Rc, Srd, Uc, Ud, XrcSend};
 use crate::completion_counter::Watching;
 use crate::device::context::Context;
+use crate::device::context::limits::Size;
 use crate::device::object::{Kind, Object};
 use crate::driver::{DriverQp, QpQueues, QpShape};
 use crate::kernel::command::Command;
@@ -274,8 +276,12 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
                 error.hinted("the device has no queue pairs of this type, or none that share their receives")
             }
             ErrorKind::Unsupported => error.hinted("the device has no queue pairs of this type"),
-            ErrorKind::InvalidInput => error.hinted("check depths and segments against the device's limits"),
-            _ => error,
+            _ => context.sized(error, &sizes_of(&wanted), if wanted.max_inline_data > 0 {
+                let given = wanted.max_inline_data;
+                Cow::from(format!("the device does not allow this combination; the limit of inline bytes, of which {given} were given, is not reported"))
+            } else {
+                Cow::from("the device does not allow this combination of type, queues and flags")
+            }),
         })?;
         let object =
             Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
@@ -351,4 +357,15 @@ impl QueuePairBuilder<'_, RawPacket> {
         qp.bring_up(port)?;
         Ok(qp)
     }
+}
+
+/// The sizes that were asked for.
+fn sizes_of(cap: &QpCap) -> [Size; 4] {
+    let size = |what, given, always, most| Size { what, given, least: 0, always, most };
+    [
+        size("send requests (max_qp_wr)", cap.max_send_wr, 16, |device| device.base.max_qp_wr),
+        size("receive requests (max_qp_wr)", cap.max_recv_wr, 16, |device| device.base.max_qp_wr),
+        size("segments of a send request (max_sge)", cap.max_send_sge, 1, |device| device.base.max_sge),
+        size("segments of a receive request (max_sge)", cap.max_recv_sge, 1, |device| device.base.max_sge),
+    ]
 }

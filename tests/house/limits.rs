@@ -1,0 +1,109 @@
+//! Messages about a range, a count or a size: each names the number that was given and its limit.
+//!
+//! `cargo test --test house limits -- --nocapture` prints them, each with its file.
+
+use super::assert_none;
+use super::messages::messages;
+
+/// Words of such messages.
+const WORDS: &[&str] = &[
+    "above", "below", "beyond", "outside", "exceeds", "maximum", "minimum", "limit", "limits", "more",
+    "fewer", "less", "longer", "shorter", "larger", "smaller", "range", "depth", "depths", "segments",
+    "many", "most", "least", "multiple", "digits", "bytes", "bits", "room",
+];
+
+/// How the code before a text ends that names a kind of number: the rest of the message has the number and the limit.
+const NUMBERED: &[&str] = &["outside(", "beyond(", "limit(", "size(", "what:", "what =", "&str ="];
+
+/// Messages with such a word that are about something else, or where the number is told in another way.
+const OTHERS: &[(&str, &[&str])] = &[
+    (
+        "a text: the parser that refuses it prints it before",
+        &[
+            "a MAC address has six parts, not more",
+            "a MAC address is six pairs of hexadecimal digits with colons between",
+            "a tag of up to 24 bits",
+            "it must be at least one packet per second, or `unlimited`",
+            "it must be at most a year",
+            "it must be longer than zero",
+            "limits are MTU:OUTGOING:INCOMING in decimal digits: an MTU of 256, 512, 1024, 2048 or 4096, and numbers of reads up to 255",
+            "the maximum is 1G",
+        ],
+    ),
+    (
+        "what is refused is of another kind or form, not too large",
+        &[
+            "VXLAN can only be matched outside a tunnel",
+            "an atomic operation is of 8 bytes",
+            "an endpoint is LID:QPN:PSN:GID in hexadecimal digits, 4, 6, 6 and 32 of them",
+            "mlx5 cannot match the first 16 bits of GRE",
+            "mlx5 cannot match the hop limit of IPv6",
+            "only packets and bytes can be counted",
+            "reads and atomic operations return data to registered memory: give segments, not bytes",
+            "the device does not allow this combination of queue, limit and domain",
+            "the first 40 bytes are not a routing header",
+        ],
+    ),
+    (
+        "a state: it changes without another number",
+        &[
+            "not everything has completed; a completion queue without room loses completions",
+            "the device has no counter or no room for the rule left, or the kernel no memory",
+            "the queue has no room for all of these; nothing was posted: poll completions first, or create a deeper queue",
+            "too many reads are under way; take their answers first",
+        ],
+    ),
+    (
+        "the device or the kernel gives no number",
+        &[
+            "a limit is exceeded",
+            "the device has no such request of so many bytes in total; nothing was posted",
+        ],
+    ),
+    (
+        "a wrong answer of the kernel or a wrong file, not a refusal",
+        &[
+            "a block is shorter than its type and lengths",
+            "a doorbell outside of its page",
+            "a page of registers with a number above 65535",
+            "a receive ring smaller than was asked for",
+            "more entries than requested",
+        ],
+    ),
+    (
+        "no refusal",
+        &[
+            "For more information",
+            "at least one byte",
+            "has fewer requests left than its limit",
+            "its index is larger than 255",
+            "maximum available device memory",
+            "supported: packets, bytes",
+            "takes nothing more from its shared receive queue",
+        ],
+    ),
+];
+
+fn speaks_of_a_number(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.any(|word| WORDS.contains(&word) || word.starts_with("max_"))
+}
+
+/// A message about a number is written by `Error::outside`, `Error::beyond` or `limit`, which name both numbers, or has places for
+/// numbers itself.
+#[test]
+fn messages_about_a_number_name_it() {
+    let mut bad = Vec::new();
+    for (text, name, before) in messages().iter().filter(|(text, ..)| speaks_of_a_number(text)) {
+        println!("{name}: {text}");
+        let before: Vec<_> = before.split_whitespace().collect();
+        let before = before.join(" ");
+        let last = before.char_indices().rev().nth(59).map_or(&*before, |(at, _)| &before[at..]);
+        let is_numbered = NUMBERED.iter().any(|end| last.contains(end));
+        let is_other = OTHERS.iter().any(|(_, texts)| texts.contains(&&**text));
+        if !text.contains('{') && !is_numbered && !is_other {
+            bad.push(format!("{name}: {text}"));
+        }
+    }
+    assert_none("messages about a number without the number", &bad);
+}
