@@ -18,7 +18,6 @@ mod sink;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nix::errno::Errno;
 use uverbs_abi::efa::io::{
     CDESC_PHASE, CQ_DB_ARM, CQ_DB_CMD_SN, CQ_DB_CONSUMER_INDEX, RECV_QUEUE, SEND_QUEUE,
 };
