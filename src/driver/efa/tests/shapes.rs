@@ -137,3 +137,37 @@ fn a_queue_of_sends_has_as_many_as_a_power_of_two() {
     assert_eq!(state.inline(), [32, 80]);
     assert_eq!(State::default().most_in_ring(true), 0);
 }
+
+#[test]
+fn what_is_granted_is_not_smaller_and_is_accepted_again() {
+    let sizes = [0, 1, 2, 3, 5, 63, 64, 65, 170, 511, 512, 513, 1023, 1024, 1025];
+    let receives = [0, 1, 3, 100, 10922, 10923, 16384, 16385, 32767, 32768, 32769];
+    let devices = [
+        state(|_, _| {}),
+        state(|answer, _| answer.min_sq_wr = 16),
+        state(|_, caps| caps.device_caps &= !uverbs_abi::efa::QUERY_DEVICE_CAPS_RDMA_WRITE),
+    ];
+    for state in &devices {
+        for (type_, inline) in [qp_type::UD, qp_type::DRIVER]
+            .into_iter()
+            .flat_map(|type_| [0, 8, 32, 33, 80, 81].map(|inline| (type_, inline)))
+        {
+            let shapes = sizes.into_iter().map(|sends| [sends, 1, 1]);
+            let more =
+                receives.into_iter().flat_map(|receives| [1, 2, 3].map(|pieces| [1, receives, pieces]));
+            for [sends, receives, pieces] in shapes.chain(more) {
+                let wanted = cap(sends, receives, pieces, inline);
+                let Ok((_, granted)) = plan(state, &shape(type_, wanted)) else { continue };
+                let had =
+                    [granted.max_send_wr, granted.max_recv_wr, granted.max_recv_sge, granted.max_inline_data];
+                let asked = [sends, receives, pieces, inline];
+                assert!(
+                    had.iter().zip(asked).all(|(had, asked)| *had >= asked),
+                    "{granted:?} for {wanted:?}"
+                );
+                let (_, again) = plan(state, &shape(type_, granted)).expect("what was granted");
+                assert_eq!(again, granted);
+            }
+        }
+    }
+}
