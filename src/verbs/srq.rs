@@ -107,6 +107,8 @@ pub struct SharedReceiveQueueBuilder<'a> {
     limit: u32,
     /// Whether to arm the queue after it was created if the kernel's driver does not.
     arms: bool,
+    /// Whether a depth of zero is left to the driver.
+    may_be_empty: bool,
     cookie: u64,
 }
 
@@ -137,6 +139,7 @@ impl ProtectionDomain {
             segments: 1,
             limit: 0,
             arms: true,
+            may_be_empty: false,
             cookie: 0,
         }
     }
@@ -199,6 +202,13 @@ impl SharedReceiveQueueBuilder<'_> {
         self
     }
 
+    /// A depth of zero is not refused if the driver has queues without requests (mlx5).
+    #[cfg(feature = "raw")]
+    pub fn or_empty(mut self) -> Self {
+        self.may_be_empty = true;
+        self
+    }
+
     /// A number that identifies the queue in asynchronous events; default 0.
     pub fn cookie(mut self, cookie: u64) -> Self {
         self.cookie = cookie;
@@ -223,6 +233,10 @@ impl SharedReceiveQueueBuilder<'_> {
         if self.extended.is_some_and(|of| foreign(of.domain.context()) || foreign(of.cq.context())) {
             let hint = "the domain or the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
+        }
+        if self.depth == 0 && !self.may_be_empty {
+            let error = Error::kernel(op, Errno::EINVAL);
+            return Err(context.sized(error, &[depth_of(self.depth)], "a queue has at least one request"));
         }
         let wanted = [self.depth, self.segments];
         let mut plan = match self.extended {

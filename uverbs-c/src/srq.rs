@@ -51,7 +51,8 @@ fn create(
         Some((xrcd, cq)) => xrcd.xrcd.get()?.srq_on(of, &cq.object, attr.max_wr),
         None => of.srq(attr.max_wr),
     };
-    let queue = builder.segments(attr.max_sge).cookie(cookie).limit_told(attr.srq_limit).create()?;
+    let queue =
+        builder.segments(attr.max_sge).cookie(cookie).limit_told(attr.srq_limit).or_empty().create()?;
     (attr.max_wr, attr.max_sge) = (queue.capacity(), queue.segments());
     srq.c.handle = queue.handle();
     srq.queue = Lock::new(Owned::new(queue));

@@ -35,6 +35,8 @@ use crate::kernel::mapping::Mapping;
 /// The part of an entry before its segments, in units of a segment.
 const HEAD: u32 = 1;
 const LEAST_STRIDE: u32 = 32;
+/// The least size of memory for a ring. An entry of a queue without requests is smaller.
+const LEAST_MEMORY: usize = 64;
 /// The number of segments of an entry has eight bits.
 const MOST_STRIDE: u32 = 128 * SEGMENT;
 
@@ -66,7 +68,8 @@ impl SrqPlan {
         let bytes = entries as usize * stride as usize;
         let record = bytes.next_multiple_of(4096);
         let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
-        let (units, counter) = (part(op, &memory, 0, bytes)?, word(op, &memory, record + 4 * RCV_DBR)?);
+        let (units, counter) =
+            (part(op, &memory, 0, bytes.max(LEAST_MEMORY))?, word(op, &memory, record + 4 * RCV_DBR)?);
         // The largest stride has fewer.
         let places = Places::new(op, entries, (stride / SEGMENT - HEAD) as u8)?;
         let source = Source::Shared(places.clone());
@@ -119,9 +122,9 @@ impl SrqPlan {
 fn size(depth: u32, segments: u32, limits: &Limits) -> Result<(u32, u32), String> {
     // One entry more than can be posted. The number of an entry has 16 bits.
     let most = floor(limits.max_shared.min(1 << u16::BITS)).saturating_sub(1);
-    if depth == 0 || depth > most {
+    if depth > most {
         let what = "requests of a shared receive queue (max_srq_wr)";
-        return Err(limit(what, depth, format_args!("1 to {most}")));
+        return Err(limit(what, depth, format_args!("at most {most}")));
     }
     // The kernel refuses an entry that is larger than a receive (`mlx5_ib_create_srq`, srq.c, Linux 6.1.192).
     let most = floor(limits.max_receive).min(MOST_STRIDE) / SEGMENT;

@@ -355,9 +355,20 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
 
 #[test]
 fn what_is_too_large_is_refused() {
-    for (depth, segments) in [(0, 1), (16384, 1), (65536, 1), (u32::MAX, 1), (1, 32), (1, u32::MAX)] {
+    for (depth, segments) in [(16384, 1), (65536, 1), (u32::MAX, 1), (1, 32), (1, u32::MAX)] {
         assert!(SrqPlan::new("test", depth, segments, &limits(0), None, || 0).is_err(), "{depth} {segments}");
     }
     assert_eq!(SrqPlan::new("test", 1, 0, &limits(0), None, || 0).unwrap().capacity(), [1, 1]);
     assert_eq!(SrqPlan::new("test", 16383, 31, &limits(0), None, || 0).unwrap().capacity(), [16383, 31]);
+}
+
+/// As with libmlx5.
+#[test]
+fn a_queue_without_requests_takes_none() {
+    let plan = SrqPlan::new("test", 0, 1, &limits(0), None, || 0).unwrap();
+    assert_eq!(plan.capacity(), [0, 1]);
+    let mut queue = plan.open();
+    let refused = queue.writing().put(1, [PIECE].into_iter());
+    assert!(matches!(refused, Err(Refused::Full)));
+    assert!(queue.post_one(1, &PIECE).is_none());
 }
