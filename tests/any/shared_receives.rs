@@ -353,7 +353,9 @@ fn a_shared_receive_without_the_right_to_write_breaks_the_one_that_took_it() {
         one.send(1, Operation::Send, 0..8);
         let (sent, got) = (one.completion().status, two.completion());
         assert!(sent != Status::Success && got.status != Status::Success, "{sent} {got:?}");
-        assert_eq!((got.wr_id, two.qp.state().unwrap()), (1, QpState::Error));
+        assert_eq!(got.wr_id, 1);
+        // rxe posts the completion before it moves the queue pair (`rxe_receiver`, rxe_resp.c, Linux 7.3).
+        until("the queue pair is broken", || two.qp.state().unwrap() == QpState::Error);
         assert!(srq.query().is_ok(), "the queue itself is sound");
         let _ = Side::<Uc>::new(&context, |pd, cq| pd.uc(cq).srq(&srq).create().unwrap());
     });
