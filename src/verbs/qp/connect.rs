@@ -101,8 +101,8 @@ pub struct ConnectionOptions {
     /// Maximum number of outstanding reads and atomic operations of this side. If more are posted, the device sends them when others
     /// have completed.
     pub reads: u8,
-    /// Maximum number of outstanding reads and atomic operations of the other side; if it is less than `reads`, that number.
-    pub incoming_reads: u8,
+    /// Maximum number of outstanding reads and atomic operations of the other side; `None` for as many as `reads`.
+    pub incoming_reads: Option<u8>,
     /// How long the other side must wait if no receive is posted: a code, 12 is 0.64 ms.
     pub rnr_timer: u8,
     /// Time to wait for an acknowledgement: 4.096 µs * 2^n.
@@ -127,7 +127,7 @@ impl ConnectionOptions {
             mtu: mtu::MTU_1024,
             access: AccessFlags::empty(),
             reads: 1,
-            incoming_reads: 1,
+            incoming_reads: None,
             rnr_timer: 12,
             timeout: 14,
             retries: 7,
@@ -144,7 +144,7 @@ impl ConnectionOptions {
 
     /// The number of outstanding reads of the other side that this side accepts.
     pub(super) fn accepted_reads(&self) -> u8 {
-        self.incoming_reads.max(self.reads)
+        self.incoming_reads.unwrap_or(self.reads)
     }
 
     /// The route to the other side, for datagrams: use it to create an [`AddressHandle`](crate::AddressHandle).

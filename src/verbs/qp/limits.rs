@@ -90,7 +90,7 @@ impl ConnectionOptions {
     /// let theirs = ConnectionOptions::new(1, 0).agreed(&other, &card);
     /// assert_eq!((theirs.mtu, theirs.reads), (options.mtu, 16));
     /// let alone = ConnectionOptions::new(1, 0).agreed(&card, &ConnectionLimits::UNKNOWN);
-    /// assert_eq!((alone.mtu, alone.reads, alone.incoming_reads), (uverbs::abi::types::mtu::MTU_1024, 1, 16));
+    /// assert_eq!((alone.mtu, alone.reads, alone.incoming_reads), (uverbs::abi::types::mtu::MTU_1024, 1, Some(16)));
     /// # Ok::<(), uverbs::Error>(())
     /// ```
     #[must_use]
@@ -102,8 +102,10 @@ impl ConnectionOptions {
             reads = peer.incoming_reads.checked_ilog2().map_or(0, |log| 1 << log);
         }
         // The peer may have as many outstanding as this device executes: to accept more than it will have does no harm, and a smaller
-        // number could be rounded down by the driver.
-        Self { mtu: own.mtu.min(peer.mtu), reads, incoming_reads: own.incoming_reads, ..self }
+        // number could be rounded down by the driver. It is this also if this side may have more outstanding itself: the kernel refuses
+        // more than the device has (`rxe_qp_chk_attr`, rxe_qp.c; `mlx5_ib_modify_qp`, qp.c; Linux 6.1).
+        let incoming_reads = Some(own.incoming_reads);
+        Self { mtu: own.mtu.min(peer.mtu), reads, incoming_reads, ..self }
     }
 }
 
@@ -171,7 +173,9 @@ mod tests {
                 if other.incoming_reads < own.outgoing_reads {
                     prop_assert!(rounded(one.reads).iter().all(|reads| *reads <= u32::from(other.incoming_reads)));
                 }
-                prop_assert_eq!(one.incoming_reads, own.incoming_reads);
+                // Neither number is more than the device has.
+                prop_assert_eq!(one.accepted_reads(), own.incoming_reads);
+                prop_assert!(one.reads <= own.outgoing_reads);
             }
         }
 
@@ -190,10 +194,11 @@ mod tests {
     fn a_peer_that_is_not_known_gets_what_pingpong_programs_have() {
         let own = ConnectionLimits { mtu: mtu::MTU_4096, outgoing_reads: 16, incoming_reads: 32 };
         let alone = ConnectionOptions::new(1, 0).agreed(&own, &ConnectionLimits::UNKNOWN);
-        assert_eq!((alone.mtu, alone.reads, alone.incoming_reads), (mtu::MTU_1024, 1, 32));
+        assert_eq!((alone.mtu, alone.reads, alone.incoming_reads), (mtu::MTU_1024, 1, Some(32)));
         // A peer that uses the options as they are needs no more than that.
         let plain = ConnectionOptions::new(1, 0);
-        assert!(plain.mtu == alone.mtu && plain.reads <= alone.incoming_reads && alone.reads <= plain.reads);
+        assert!(plain.mtu == alone.mtu && plain.reads <= alone.accepted_reads());
+        assert!(alone.reads <= plain.accepted_reads());
         // A port with a smaller MTU.
         let own = ConnectionLimits { mtu: mtu::MTU_512, ..own };
         assert_eq!(plain.agreed(&own, &ConnectionLimits::UNKNOWN).mtu, mtu::MTU_512);
