@@ -32,6 +32,8 @@ pub(super) struct Srq {
     user_handle: u64,
     pub(super) events: Option<u32>,
     ring: Consumer,
+    /// How many receives it is said to have room for. The ring may hold more, but not more than can be asked for is granted.
+    granted: u32,
     max_sge: u32,
     /// If there are fewer receives than this, an event is raised once.
     limit: u32,
@@ -107,7 +109,8 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let events = event_file(call, EVENT_FD);
     let (file, offset) = (call.file, mi.offset);
     let uses = 0;
-    let srq = Srq { file, pd, user_handle, events, ring, max_sge, limit, offset, uses, xrc };
+    let granted = geometry.capacity().min(call.state.profile.max_qp_wr);
+    let srq = Srq { file, pd, user_handle, events, ring, granted, max_sge, limit, offset, uses, xrc };
     call.state.srqs.insert(id, srq);
     if let Some(Extended { cq, xrcd, .. }) = xrc {
         call.state.use_xrcd(xrcd);
@@ -120,8 +123,6 @@ pub(super) fn create(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     }
     call.made(id);
     driver_answer(call, &CreateSrqResp { mi, srq_num: id, reserved: 0 })?;
-    // A ring may hold more than can be asked for.
-    let granted = geometry.capacity().min(call.state.profile.max_qp_wr);
     call.copy_to(RESP_MAX_WR, &granted.to_ne_bytes())?;
     call.copy_to(RESP_MAX_SGE, &max_sge.to_ne_bytes())?;
     if xrc.is_some() { call.copy_to(RESP_SRQ_NUM, &id.to_ne_bytes()) } else { Ok(()) }
@@ -188,7 +189,7 @@ fn change_ring(call: &mut Call<'_, '_, '_>, id: u32, max_wr: u32, told: usize) -
     }
     slots.publish();
     srq.ring.release();
-    srq.ring = Consumer::new(map, geometry);
+    (srq.ring, srq.granted) = (Consumer::new(map, geometry), max_wr);
     let old = std::mem::replace(&mut srq.offset, mi.offset);
     call.state.forget(file, &[old]);
     if let Some(place) = call.command.place(told) {
@@ -206,12 +207,8 @@ pub(super) fn query(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     let request: QuerySrq = call.request()?;
     let id = call.lookup(Kind::Srq, request.srq_handle.into())?.id;
     let srq = call.state.srqs.get(&id).ok_or(Errno::EINVAL)?;
-    let response = QuerySrqResp {
-        max_wr: srq.ring.geometry().capacity(),
-        max_sge: srq.max_sge,
-        srq_limit: srq.limit,
-        reserved: 0,
-    };
+    let response =
+        QuerySrqResp { max_wr: srq.granted, max_sge: srq.max_sge, srq_limit: srq.limit, reserved: 0 };
     call.respond(&response)
 }
 

@@ -398,7 +398,8 @@ impl SharedReceiveQueue {
         let moved = plan.open(op, &context).and_then(|receives| self.receives.move_to(op, receives));
         moved.inspect_err(|_| self.receives.lose())?;
         let room = self.receives.queue.capacity();
-        self.capacity = context.driver().granted_shared(depth, room, room);
+        // The response does not contain a size.
+        self.capacity = context.driver().granted_shared(depth, depth, room);
         Ok(())
     }
 

@@ -96,12 +96,21 @@ fn everything(context: &Context) {
         let srq = pd.srq(depth).segments(segments).create()?;
         Ok([srq.capacity(), srq.segments()])
     };
+    let resized = |[depth]: [u32; 1]| -> Result<[u32; 1]> {
+        let mut srq = pd.srq(3).create()?;
+        srq.resize(depth)?;
+        Ok([srq.capacity()])
+    };
     let work = |[depth, segments]: [u32; 2]| {
         let queue = pd.work_queue(&cq).depth(depth).segments(segments).create()?;
         Ok([queue.capacity(), queue.segments()])
     };
     let is_there = |made: Result<[u32; 2]>| !made.is_err_and(|error| error.kind() == ErrorKind::Unsupported);
+    let has_resize = !resized([4]).is_err_and(|error| error.kind() == ErrorKind::Unsupported);
     for depth in sizes(base.max_srq_wr.clamp(2, 1 << 15)) {
+        if has_resize {
+            granted(resized, [depth]);
+        }
         for segments in [1, 2, 3, 4, 8, base.max_srq_sge.max(1), base.max_srq_sge + 1] {
             if is_there(shared([4, 1])) {
                 granted(shared, [depth, segments]);

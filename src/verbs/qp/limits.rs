@@ -103,7 +103,7 @@ impl ConnectionOptions {
         }
         // The peer may have as many outstanding as this device executes: to accept more than it will have does no harm, and a smaller
         // number could be rounded down by the driver. It is this also if this side may have more outstanding itself: the kernel refuses
-        // more than the device has (`rxe_qp_chk_attr`, rxe_qp.c; `mlx5_ib_modify_qp`, qp.c; Linux 6.1).
+        // more than the device executes (`validate_rd_atomic`, mlx5's qp.c, Linux 6.1).
         let incoming_reads = Some(own.incoming_reads);
         Self { mtu: own.mtu.min(peer.mtu), reads, incoming_reads, ..self }
     }
