@@ -86,7 +86,7 @@ pub struct Range {
     pub length: u64,
     /// The address of the first byte for the device and for peers.
     pub iova: u64,
-    /// Bits of [`AccessFlags`](crate::AccessFlags), which are not checked here.
+    /// Bits of [`AccessFlags`], which are not checked here.
     pub access: u32,
 }
 

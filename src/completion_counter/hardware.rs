@@ -143,7 +143,7 @@ impl Hardware {
             let caps = || context.completion_counter_caps().ok();
             match caps().filter(|_| error.kind() == ErrorKind::InvalidInput) {
                 Some(caps) => {
-                    let most = format_args!("a result of at most {}", caps.max_value);
+                    let most = format!("a result of at most {}", caps.max_value);
                     error.hinted(limit("value or increase of the counter", operand, most))
                 }
                 None => error,

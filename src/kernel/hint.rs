@@ -40,7 +40,7 @@ impl fmt::Display for Numbers {
         let text = match self {
             Self::Beyond { what, given, most, so } => limit(what, given, format_args!("at most {most}")) + so,
             Self::Range { start, end, len } => {
-                let (given, allowed) = (format_args!("{start}..{end}"), format_args!("0..{len}"));
+                let (given, allowed) = (format!("{start}..{end}"), format!("0..{len}"));
                 limit("range of the memory region", given, allowed)
             }
         };

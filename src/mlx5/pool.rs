@@ -54,7 +54,7 @@ impl CounterPool {
     pub fn new(context: &Context, capacity: usize) -> Result<Self> {
         let op = "pool.create";
         if !(1..=Self::MAX).contains(&capacity) {
-            let allowed = format_args!("1 to {}", Self::MAX);
+            let allowed = format!("1 to {}", Self::MAX);
             return Err(Error::outside(op, "counters of a pool", capacity, allowed));
         }
         if !context.has_devx() {
@@ -67,14 +67,14 @@ impl CounterPool {
         let flow_counter_bulk =
             row::unit(capability(CAP_FLOW_COUNTER_BULK_ALLOC), capacity).ok_or_else(|| {
                 let most = row::longest(capability(CAP_FLOW_COUNTER_BULK_ALLOC));
-                let allowed = format_args!("at most {most}, which the device has in a row,");
+                let allowed = format!("at most {most}, which the device has in a row,");
                 let hint = limit("counters of a pool", capacity, allowed);
                 Error::refused(op, Errno::EOPNOTSUPP, hint)
             })?;
         let most =
             1_usize.checked_shl(capability(CAP_LOG_MAX_FLOW_COUNTER_BULK).into()).unwrap_or(usize::MAX);
         if most < row::asked(capacity) {
-            let allowed = format_args!("at most {most}, which the device reads with one command,");
+            let allowed = format!("at most {most}, which the device reads with one command,");
             let hint = limit("counters of a pool", capacity, allowed);
             return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         }

@@ -236,7 +236,8 @@ impl SharedReceiveQueueBuilder<'_> {
         }
         if self.depth == 0 && !self.may_be_empty {
             let error = Error::kernel(op, Errno::EINVAL);
-            return Err(context.sized(error, &[depth_of(self.depth)], "a queue has at least one request"));
+            let otherwise = limit_hint("requests of a shared receive queue", self.depth, "at least 1");
+            return Err(context.sized(error, &[depth_of(self.depth)], otherwise));
         }
         let wanted = [self.depth, self.segments];
         let mut plan = match self.extended {
@@ -362,7 +363,7 @@ impl SharedReceiveQueue {
         command.input(CORE_IN, &request);
         plan.arm(&mut command);
         context.invoke(&mut command).map_err(|error| {
-            let allowed = format_args!("at most {}, the queue's capacity,", self.capacity);
+            let allowed = format!("at most {}, the queue's capacity,", self.capacity);
             error.hinted_if(ErrorKind::InvalidInput, limit_hint("limit", limit, allowed))
         })
     }

@@ -225,7 +225,7 @@ impl<K: RuleType> FlowRule<K> {
                 self.attr.num_of_specs += 1;
             }
             None => {
-                let most = format_args!("at most {MAX_SPECS}");
+                let most = format!("at most {MAX_SPECS}");
                 self.refuse(limit("headers and actions of a rule", MAX_SPECS + 1, most));
             }
         }

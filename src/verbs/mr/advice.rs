@@ -110,7 +110,7 @@ impl MemoryRegion {
         }
         let range = meant(range, self.len());
         if range.start > range.end || range.end > self.len() {
-            let allowed = format_args!("within 0..{}", self.len());
+            let allowed = format!("within 0..{}", self.len());
             return Err(Error::outside(op, "bytes of the region", format_args!("{range:?}"), allowed));
         }
         let advice = match what {

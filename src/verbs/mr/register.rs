@@ -85,7 +85,7 @@ impl ProtectionDomain {
         let op = "mr.register_dmabuf";
         let (offset, length) = (range.start, range.end.saturating_sub(range.start));
         let len = usize::try_from(length).ok().filter(|len| *len > 0).ok_or_else(|| {
-            let given = format_args!("{}..{}", range.start, range.end);
+            let given = format!("{}..{}", range.start, range.end);
             Error::outside(op, "range of the dma-buf", given, "at least one byte")
         })?;
         same_offset(op, offset, iova)?;
@@ -271,7 +271,7 @@ impl Place {
     ) -> Result<Self> {
         let len = range.end.checked_sub(range.start).filter(|_| range.end <= memory.len());
         let len = len.ok_or_else(|| {
-            let given = format_args!("{}..{}", range.start, range.end);
+            let given = format!("{}..{}", range.start, range.end);
             Error::outside(op, "range of the memory", given, format_args!("0..{}", memory.len()))
         })?;
         if len == 0 {

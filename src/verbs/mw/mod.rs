@@ -168,7 +168,7 @@ impl<'a> Bind<'a> {
         } else if has(AccessFlags::ZERO_BASED) && window.kind == WindowType::One {
             "windows of type 1 cannot be zero-based"
         } else if self.range.is_empty() {
-            let given = format_args!("{}..{}", self.range.start, self.range.end);
+            let given = format!("{}..{}", self.range.start, self.range.end);
             return Err(Error::outside(op, "range of the window", given, "at least one byte"));
         } else {
             return self.region.inside(op, self.range.start, self.range.len());

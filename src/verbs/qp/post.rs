@@ -420,14 +420,14 @@ impl LargeRoom<'_> {
             return Err(Error::refused(op, Errno::EINVAL, "the queue pair was not made for large sends"));
         }
         if !(least..=self.most as usize).contains(&header) {
-            let allowed = format_args!("{least} to {}", self.most);
+            let allowed = format!("{least} to {}", self.most);
             return Err(Error::outside(op, "bytes of the header of a large send", header, allowed));
         }
         if mss == 0 {
             return Err(Error::outside(op, "bytes of a segment of a large send", mss, "at least 1"));
         }
         if len == 0 || len > most.into() {
-            let allowed = format_args!("1 to {most} (max_tso)");
+            let allowed = format!("1 to {most} (max_tso)");
             return Err(Error::outside(op, "bytes of a large send", len, allowed));
         }
         Ok(())

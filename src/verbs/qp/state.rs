@@ -228,7 +228,7 @@ impl QueuePairCore {
         }
         if mask.contains(QpAttrMask::PATH_MTU) && !(mtu::MTU_256..=mtu::MTU_4096).contains(&request.path_mtu)
         {
-            let allowed = format_args!("{} (256 bytes) to {} (4096 bytes)", mtu::MTU_256, mtu::MTU_4096);
+            let allowed = format!("{} (256 bytes) to {} (4096 bytes)", mtu::MTU_256, mtu::MTU_4096);
             return Some(limit("path_mtu", request.path_mtu, allowed));
         }
         let port = mask.contains(QpAttrMask::PORT).then_some(request.port_num);

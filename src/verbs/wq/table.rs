@@ -64,7 +64,7 @@ impl Context {
         let op = "indirection_table.create";
         self.driver().plan_table(op)?;
         if !queues.len().is_power_of_two() || queues.len() > 1 << MAX_LOG_SIZE {
-            let allowed = format_args!("a power of two up to {}", 1 << MAX_LOG_SIZE);
+            let allowed = format!("a power of two up to {}", 1 << MAX_LOG_SIZE);
             return Err(Error::outside(op, "work queues of a table", queues.len(), allowed));
         }
         if queues.iter().any(|queue| !queue.shared().object.context().is_same(self)) {
