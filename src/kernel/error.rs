@@ -5,9 +5,6 @@ use std::fmt;
 
 use nix::errno::Errno;
 
-use crate::kernel::hint::Hint;
-pub(crate) use crate::kernel::hint::{Numbers, limit};
-
 /// The kinds of errors between which programs distinguish; see [`Error::kind`].
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +98,12 @@ pub struct Error {
     kind: ErrorKind,
     op: &'static str,
     errno: Option<Errno>,
-    hint: Option<Hint>,
+    hint: Option<Cow<'static, str>>,
+}
+
+/// The hint of a refused number, with the number and its limit: `segments of a request: 40 given, at most 30 allowed`.
+pub(crate) fn limit(what: &str, given: impl fmt::Display, allowed: impl fmt::Display) -> String {
+    format!("{what}: {given} given, {allowed} allowed")
 }
 
 /// A [`std::result::Result`] with this crate's [`Error`].
@@ -136,6 +138,7 @@ impl Error {
     }
 
     /// The crate refused `op` with EINVAL, because `given` is not within what is `allowed`, for example "1 to 4"; see [`limit`].
+    #[cold]
     pub(crate) fn outside(
         op: &'static str,
         what: &str,
@@ -155,14 +158,9 @@ impl Error {
         Self::outside(op, what, given, format_args!("at most {most}"))
     }
 
-    /// The crate refused `op` with EINVAL on the path of data, without an allocation.
-    pub(crate) fn numbers(op: &'static str, numbers: Numbers) -> Self {
-        Self { hint: Some(Hint::numbers(numbers)), ..Self::kernel(op, Errno::EINVAL) }
-    }
-
     /// The kernel's answer to `op` cannot be used.
     pub(crate) fn malformed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(Hint::text(hint)) }
+        Self { kind: ErrorKind::Malformed, op, errno: None, hint: Some(hint.into()) }
     }
 
     /// An empty vector with room for `count`; [`Exhausted`](ErrorKind::Exhausted) if there is not enough memory.
@@ -176,12 +174,12 @@ impl Error {
 
     /// The wait of `op` cannot succeed, because an operation has failed.
     pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(Hint::text(hint)) }
+        Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
     }
 
     /// The same error with a hint, unless it already has one.
     pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
-        self.hint.get_or_insert_with(|| Hint::text(hint));
+        self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
@@ -217,7 +215,7 @@ impl Error {
 
     /// What to do, if the crate has a hint for this error.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_ref().map(Hint::as_str)
+        self.hint.as_deref()
     }
 }
 

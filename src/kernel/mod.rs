@@ -4,7 +4,6 @@
 pub mod command;
 pub(crate) mod error;
 pub(crate) mod event;
-mod hint;
 pub(crate) mod mapping;
 pub(crate) mod process;
 pub mod transport;

@@ -280,7 +280,6 @@ const LOCKS: &[&str] = &[
     "src/counters/refresh.rs",
     "src/counters/sampler/mod.rs",
     "src/counters/sampler/thread.rs",
-    "src/kernel/hint.rs",
     "src/kernel/mapping/register.rs",
     "src/mlx5/pool.rs",
     "src/mlx5/snapshots.rs",

@@ -14,7 +14,7 @@ use uverbs_abi::types::AccessFlags;
 pub use self::advice::Prefetch;
 pub use self::register::MemoryRegionBuilder;
 use crate::device::object::{self, Object};
-use crate::kernel::error::{Error, ErrorKind, Numbers, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::mapping::Mapping;
 use crate::verbs::pd::ProtectionDomain;
 
@@ -173,10 +173,8 @@ impl MemoryRegion {
         let range = meant(range, self.len());
         let len = range.end.checked_sub(range.start).ok_or_else(|| self.outside(op, range.clone()))?;
         self.inside(op, range.start, len)?;
-        let length = u32::try_from(len).map_err(|_| {
-            let (given, most) = (len as u64, u32::MAX.into());
-            Error::numbers(op, Numbers::Beyond { what: "bytes of a segment", given, most, so: "" })
-        })?;
+        let length =
+            u32::try_from(len).map_err(|_| Error::beyond(op, "bytes of a segment", len, u32::MAX))?;
         let addr = self.address().wrapping_add(range.start as u64);
         Ok(Segment { region: self, sge: Sge { addr, length, lkey: self.lkey() } })
     }
@@ -206,7 +204,8 @@ impl MemoryRegion {
 
     #[cold]
     fn outside(&self, op: &'static str, range: Range<usize>) -> Error {
-        Error::numbers(op, Numbers::Range { start: range.start, end: range.end, len: self.0.place.len })
+        let given = format!("{}..{}", range.start, range.end);
+        Error::outside(op, "range of the memory region", given, format_args!("0..{}", self.len()))
     }
 
     /// Deregisters the region and reports any error.

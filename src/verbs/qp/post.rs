@@ -184,7 +184,7 @@ impl<T: QpType> QueuePair<T> {
         let (pieces, inline) = (self.sends.max_pieces(), self.sends.max_inline());
         let beyond = || requests.iter().find_map(|request| request.data.beyond(pieces, inline));
         match beyond().filter(|_| why == Refused::TooLarge) {
-            Some(numbers) => Error::numbers(SEND, numbers),
+            Some(hint) => Error::refused(SEND, Errno::EINVAL, hint),
             None => refused(SEND, why),
         }
     }

@@ -4,7 +4,7 @@ use uverbs_abi::types::SendFlags;
 
 use super::Frame;
 use crate::driver::request::FrameHead;
-use crate::kernel::error::{Error, Numbers, Result};
+use crate::kernel::error::{Error, Result, limit};
 use crate::verbs::mr::Segment;
 
 /// A request for the send queue: an operation, and the local memory that it reads or writes.
@@ -47,14 +47,14 @@ impl Local<'_> {
         }
     }
 
-    /// What there is more of than the queue was made for.
-    pub(super) fn beyond(&self, pieces: u32, inline: u32) -> Option<Numbers> {
+    /// The hint if there is more of it than the queue was made for.
+    pub(super) fn beyond(&self, pieces: u32, inline: u32) -> Option<String> {
         let (what, given, most) = match self {
             Self::Segments(segments) => (SEGMENTS, segments.len(), pieces),
             Self::Inline(bytes) => (INLINE, bytes.len(), inline),
         };
-        let (given, most) = (given as u64, u64::from(most));
-        (given > most).then_some(Numbers::Beyond { what, given, most, so: "; nothing was posted" })
+        let hint = || limit(what, given, format_args!("at most {most}")) + "; nothing was posted";
+        (given as u64 > u64::from(most)).then(hint)
     }
 
     /// The first bytes.

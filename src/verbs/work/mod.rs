@@ -12,7 +12,7 @@ pub(crate) use self::held::{Held, Kept, Slots};
 use crate::driver::bound::OwnRing;
 use crate::driver::queues::{Late, LowerReceive, Receives, WithReceives};
 use crate::driver::request::{Refused, Sge};
-use crate::kernel::error::{Error, Numbers, Result};
+use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::process::{Origin, elsewhere};
 use crate::verbs::mr::Segment;
 
@@ -87,16 +87,8 @@ impl ReceiveQueue {
         let mut counts = requests.iter().map(|request| request.segments.len());
         match counts.find(|count| *count > most).filter(|_| why == Refused::TooLarge) {
             Some(given) => {
-                let what = "segments of a request";
-                Error::numbers(
-                    op,
-                    Numbers::Beyond {
-                        what,
-                        given: given as u64,
-                        most: most as u64,
-                        so: "; nothing was posted",
-                    },
-                )
+                let hint = limit("segments of a request", given, format_args!("at most {most}"));
+                Error::refused(op, Errno::EINVAL, hint + "; nothing was posted")
             }
             None => refused(op, why),
         }
