@@ -76,12 +76,12 @@ address=192.0.2.1
 pair() { # pair SERVER CLIENT PORT PROGRAM ARGUMENTS...
     with_server=$1 with_client=$2 port=$3
     shift 3
-    "$with_server" timeout 100 "$@" >"$OUT/$name.server" 2>&1 &
+    "$with_server" timeout 300 "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
     # Under valgrind, and beside other guests, a start takes long. A server that came too late is no server of the next step.
     until_true 90 listening "$port" || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
     status=0
-    "$with_client" timeout 100 "$@" "$address" || status=$?
+    "$with_client" timeout 300 "$@" "$address" || status=$?
     wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
     cat "$OUT/$name.server"
     return "$status"
