@@ -67,14 +67,14 @@ impl CounterPool {
         let flow_counter_bulk =
             row::unit(capability(CAP_FLOW_COUNTER_BULK_ALLOC), capacity).ok_or_else(|| {
                 let most = row::longest(capability(CAP_FLOW_COUNTER_BULK_ALLOC));
-                let allowed = format!("at most {most}, which the device has in a row,");
+                let allowed = format!("at most {most} (in a row, on this device)");
                 let hint = limit("counters of a pool", capacity, allowed);
                 Error::refused(op, Errno::EOPNOTSUPP, hint)
             })?;
         let most =
             1_usize.checked_shl(capability(CAP_LOG_MAX_FLOW_COUNTER_BULK).into()).unwrap_or(usize::MAX);
         if most < row::asked(capacity) {
-            let allowed = format!("at most {most}, which the device reads with one command,");
+            let allowed = format!("at most {most} (what the device reads with one command)");
             let hint = limit("counters of a pool", capacity, allowed);
             return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         }

@@ -73,7 +73,7 @@ impl PoolReader {
     pub fn read_all(&mut self, counters: &[PoolCounter], totals: &mut [Totals]) -> Result<()> {
         let op = "pool.read";
         if counters.len() != totals.len() {
-            let allowed = format!("{}, one for each counter,", counters.len());
+            let allowed = format!("{} (one for each counter)", counters.len());
             return Err(Error::outside(op, "places for values", totals.len(), allowed));
         }
         if counters.iter().any(|counter| !Arc::ptr_eq(counter.pool(), &self.pool)) {

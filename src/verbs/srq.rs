@@ -363,7 +363,7 @@ impl SharedReceiveQueue {
         command.input(CORE_IN, &request);
         plan.arm(&mut command);
         context.invoke(&mut command).map_err(|error| {
-            let allowed = format!("at most {}, the queue's capacity,", self.capacity);
+            let allowed = format!("at most {} (the queue's capacity)", self.capacity);
             error.hinted_if(ErrorKind::InvalidInput, limit_hint("limit", limit, allowed))
         })
     }

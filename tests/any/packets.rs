@@ -100,7 +100,7 @@ fn a_batch_with_a_frame_too_short_for_the_device_leaves_nothing_posted() {
             raw.await_completions(2);
             return skip(target, "it takes the head of a frame from memory");
         }
-        refuses(posted, ErrorKind::InvalidInput, EINVAL, "18 bytes");
+        refuses(posted, ErrorKind::InvalidInput, EINVAL, "17 given, at least 18");
         assert_eq!((raw.completions().len(), read2(&counters)), (0, [0, 0]));
         raw.send(&frame);
         let completions = raw.await_completions(2);

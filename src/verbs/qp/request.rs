@@ -61,7 +61,7 @@ impl Local<'_> {
     #[cold]
     pub(super) fn head(&self, op: &'static str) -> Result<FrameHead> {
         let short = || {
-            let least = format!("at least {}, for the device,", size_of::<FrameHead>());
+            let least = format!("at least {} (for the device)", size_of::<FrameHead>());
             Error::outside(op, "bytes of a frame", self.len(), least)
         };
         match self {
