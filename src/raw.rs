@@ -54,12 +54,13 @@ use crate::device::object::{Kind, Object};
 pub use crate::device::sysfs_root;
 pub use crate::driver::bound::{OwnRing, Told, Untold};
 pub use crate::driver::completion::{Extended, Place, Raised};
-pub use crate::driver::queues::{Lower, LowerReceive, SendLayout, Unread};
+pub use crate::driver::queues::{SendLayout, Unread};
 pub use crate::driver::request::{
     Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, Terms, ToAddress,
     ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as Shown;
+pub use crate::driver::seam::{Lower, LowerReceive};
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};

@@ -4,25 +4,13 @@ use uverbs_abi::write::Wc;
 
 use super::completion::Place;
 pub use super::efa::{Told, Untold};
-use super::queues::{Completions, Receives, Sends, Unread, WithReceives};
+use super::queues::{Completions, Sends, Unread};
+use super::receives::Receives;
 use super::request::Refused;
 use super::ring::Opening;
+pub use super::seam::OwnRing;
+use super::seam::WithReceives;
 use super::siw;
-
-/// A ring in memory that the kernel has mapped, by addresses in the process. A program may use it directly instead of the queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OwnRing {
-    /// Address of its first entry; zero if there is no ring.
-    pub address: u64,
-    /// Size of an entry in bytes.
-    pub entry_size: u32,
-    /// Number of entries.
-    pub entries: u32,
-    /// Address of its doorbell; zero if there is none.
-    pub doorbell: u64,
-    /// Maximum number of requests that one doorbell may announce.
-    pub most_at_once: u32,
-}
 
 /// The same for siw, whose completions do not name a sender.
 #[cold]

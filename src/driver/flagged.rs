@@ -2,7 +2,8 @@
 //! cold, so that a compiler checks for rings and blocks first and keeps their code paths short.
 
 use super::completion::Place;
-use super::queues::{Completions, Published, Sends, Way};
+use super::queues::{Completions, Sends, Way};
+use super::seam::Published;
 use super::siw;
 
 impl Sends {

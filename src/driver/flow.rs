@@ -2,26 +2,11 @@
 
 use std::borrow::Cow;
 
-use uverbs_abi::flow::FlowAttr;
-/// A point of the counters in the kernel's format. Only one driver has flow counters, so the layout is that driver's.
-pub(crate) use uverbs_abi::mlx5::FlowCountersDesc as PointData;
-
+use super::seam::{Points, RefusedBind};
 use super::{Driver, mlx5};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
-
-/// What a flow passes to the driver about its counters.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Points<'a> {
-    /// Nothing, because the device already has the points.
-    Known,
-    /// The points, which go with the first flow.
-    First(&'a [PointData]),
-    /// Points at an invalid address, so that no flow can be created.
-    Unreadable,
-    /// The same, for a rule that matches no header.
-    UnreadableOfAnyRule,
-}
+use uverbs_abi::flow::FlowAttr;
 
 /// The driver's data for a flow.
 #[derive(Debug)]
@@ -38,17 +23,6 @@ impl FlowPayload<'_> {
             Self::Mlx5(payload) => payload.put(command),
         }
     }
-}
-
-/// What the refusal of the first flow means for the kernel object of the counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefusedBind {
-    /// Nothing. The object can be used again.
-    Harmless,
-    /// Nothing if the rule was the reason. To find out, the flow is requested again with points at an invalid address.
-    AskAgain,
-    /// The object may contain an error in place of a counter, which the kernel does not check. It must never be used again.
-    Damaged,
 }
 
 impl Driver {

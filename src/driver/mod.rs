@@ -21,6 +21,7 @@ pub(crate) mod receives;
 pub(crate) mod request;
 pub(crate) mod ring;
 pub(crate) mod rxe;
+pub(crate) mod seam;
 pub(crate) mod side;
 mod siw;
 mod statistics;
@@ -31,22 +32,19 @@ use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::AhAttr;
 
-pub(crate) use self::flow::{PointData, Points, RefusedBind};
-#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-pub use self::plans::DriverQp;
 pub(crate) use self::plans::{
-    AhPlan, CounterPlan, CounterValues, CqPlan, CqShape, HashPlan, Known, MrPlan, QpPlan, QpQueues, QpShape,
-    SrqChange, SrqPlan, WqPlan,
+    AhPlan, CounterPlan, CounterValues, CqPlan, HashPlan, Known, MrPlan, QpPlan, QpQueues, SrqChange,
+    SrqPlan, WqPlan,
 };
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
 #[cfg(feature = "raw")]
 pub use self::query::{CompletionFields, PacketCaps};
-use self::ring::RingDevice;
-use self::side::CqSide;
-use crate::kernel::command::Command;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::seam::DriverQp;
+pub(crate) use self::seam::{ContextPlan, CqShape, Kernel, PointData, Points, QpShape, RefusedBind};
+use self::side::{CqSide, SrqSide};
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::Mapping;
 
 /// The user half of a driver, with the state that the queues of a context share.
 #[derive(Debug)]
@@ -64,46 +62,6 @@ pub(crate) enum Driver {
     Efa(efa::State),
     /// A driver whose payloads this crate does not know.
     Other,
-}
-
-/// The open device, as plans use it. Each method first checks which process owns the device.
-pub(crate) trait Kernel {
-    /// Makes this process the owner of the device. Refuses `op` if another process is the owner. It must be called before any lock is
-    /// taken, because in a child of `fork` the thread that holds the lock may not exist.
-    fn take(&self, op: &'static str) -> Result<()>;
-
-    /// Sends a command.
-    fn invoke(&self, command: &mut Command<'_>) -> Result<()>;
-
-    /// Maps memory of the device at an offset that the kernel or its driver has returned.
-    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping>;
-
-    /// The device that must be notified of receives in rings: those of the queue pair with this number, or of a shared queue.
-    fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>>;
-}
-
-/// The driver's data for a new context.
-#[derive(Debug, Default)]
-pub(crate) struct ContextPlan {
-    request: Vec<u8>,
-    /// Used if the kernel refuses the request as invalid.
-    older: Option<Vec<u8>>,
-    answer: Vec<u8>,
-}
-
-impl ContextPlan {
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
-        (&self.request, &mut self.answer)
-    }
-
-    /// Changes to the request for older kernels. Returns false if there is none.
-    pub(crate) fn goes_on(&mut self) -> bool {
-        let older = self.older.take();
-        let is_there = older.is_some();
-        self.request = older.unwrap_or_default();
-        is_there
-    }
 }
 
 /// The scope in which an invalidate must not be sent twice for one key, and not for a window that is not bound.
@@ -302,12 +260,13 @@ impl Driver {
         }
     }
 
-    /// A queue pair that completes in these queues, for sends and for receives.
+    /// A queue pair that completes in these queues, for sends and for receives, and receives from a shared queue if there is one.
     pub(crate) fn plan_qp(
         &self,
         op: &'static str,
-        shape: &QpShape<'_>,
+        shape: &QpShape,
         queues: [&CqSide; 2],
+        shared: Option<&SrqSide>,
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         match self {
@@ -319,16 +278,20 @@ impl Driver {
             }
             Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Mlx5(state) => {
-                if shape.type_ == qp_type::RAW_PACKET && shape.srq.is_some() {
+                if shape.type_ == qp_type::RAW_PACKET && shape.is_shared {
                     return lacks(op, "raw packet queue pairs do not share their receives");
                 }
                 let Some(form) = mlx5::Form::of(shape) else { return lacks(op, mlx5::NO_QUEUES) };
-                let queues = [queues[0].mlx5(op)?, queues[1].mlx5(op)?];
-                state.plan_qp(op, form, shape, queues, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
+                let [sends, receives] = queues;
+                let queues = [sends.mlx5(op)?, receives.mlx5(op)?];
+                let ends = mlx5::Ends { queues, shared: shared.map(|shared| shared.mlx5(op)).transpose()? };
+                state.plan_qp(op, form, shape, ends, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
             }
             Self::Siw(_) => siw::plan_qp(op, shape).map(QpPlan::Siw),
             Self::Efa(state) => {
-                state.plan_qp(op, shape, queues, kernel).map(|plan| QpPlan::Efa(Box::new(plan)))
+                let [sends, receives] = queues;
+                let sides = [sends.efa(op)?, receives.efa(op)?];
+                state.plan_qp(op, shape, sides, kernel).map(|plan| QpPlan::Efa(Box::new(plan)))
             }
             Self::Other => lacks(op, NO_QUEUES),
         }

@@ -3,14 +3,14 @@
 use nix::errno::Errno;
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
 use uverbs_abi::siw::{RegMrReq, RegMrResp};
-use uverbs_abi::types::{QpCreateFlags, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
-use super::queues::{Completions, Receives, Sends};
+use super::queues::{Completions, Sends};
+use super::receives::Receives;
 use super::request::Address;
-use super::side::SrqSide;
-use super::{Kernel, efa, mlx5, rxe, siw};
+use super::seam::Kernel;
+use super::{efa, mlx5, rxe, siw};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -19,19 +19,6 @@ use crate::kernel::mapping::Mapping;
 pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 
 const NOTHING: &[u8] = &[];
-
-/// The requested properties of a completion queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CqShape<'a> {
-    /// Minimum number of entries.
-    pub(crate) entries: u32,
-    /// Whether it announces completions on a channel.
-    pub(crate) has_channel: bool,
-    /// Memory of the process that the driver is to use, if any.
-    pub(crate) memory: Option<&'a Mapping>,
-    /// Additional flags for the driver, in the driver's numbers.
-    pub(crate) flags: u8,
-}
 
 /// A completion queue that is about to be created.
 #[derive(Debug)]
@@ -103,44 +90,6 @@ impl Completions {
     }
 }
 
-/// The requested properties of a queue pair.
-#[derive(Debug)]
-pub(crate) struct QpShape<'a> {
-    /// One of [`uverbs_abi::types::qp_type`].
-    pub(crate) type_: u8,
-    pub(crate) cap: QpCap,
-    /// The operations for which its requests need room, if not all that its type has: bits of `enum ibv_qp_create_send_ops_flags`.
-    /// A driver whose requests all have the same size ignores this.
-    pub(crate) operations: Option<u64>,
-    /// Maximum size in bytes of the headers of a large send; zero if there are no large sends.
-    pub(crate) large_header: u32,
-    /// The shared queue that provides its receives.
-    pub(crate) srq: Option<&'a SrqSide>,
-    /// Additional flags for the kernel.
-    pub(crate) flags: QpCreateFlags,
-    pub(crate) driver: DriverQp,
-}
-
-/// Additional options for a driver's own type of queue pair.
-#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DriverQp {
-    /// Flags, in the driver's numbers.
-    pub flags: u16,
-    /// The service level of sent packets.
-    pub service_level: u8,
-    /// Whether writes may have inline data, which needs wide slots. If `None`, they may if the queue pair has inline data and the
-    /// device supports writes.
-    pub inline_writes: Option<bool>,
-}
-
-impl QpShape<'_> {
-    /// Whether it has its own receive queue.
-    pub(crate) fn has_receives(&self) -> bool {
-        self.srq.is_none() && self.type_ != qp_type::XRC_INI
-    }
-}
-
 /// A queue pair that is about to be created.
 #[derive(Debug)]
 pub(crate) enum QpPlan {
@@ -200,6 +149,7 @@ impl QpPlan {
         Ok(match self {
             Self::Rings(plan) => {
                 let (sends, receives) = plan.open(op, number, kernel)?;
+                let receives = receives.map(Receives::in_rings);
                 QpQueues { sends: Sends::Rings(sends), receives, cap: told, known: None }
             }
             Self::Mlx5(plan) => {
@@ -291,7 +241,7 @@ impl SrqPlan {
     /// The queue, after the kernel has created it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
-            Self::Rings(plan, _) => plan.open(op, kernel),
+            Self::Rings(plan, _) => plan.open(op, kernel).map(Receives::in_rings),
             Self::Mlx5(plan) => Ok(Receives::Mlx5Shared(plan.open())),
             Self::Siw(plan) => Ok(Receives::Siw(plan.open(op, kernel)?)),
         }
@@ -334,7 +284,7 @@ impl SrqChange {
     /// The queue, after the kernel has resized it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
-            Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel),
+            Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel).map(Receives::in_rings),
             Self::Nothing(..) => {
                 Err(Error::malformed(op, "another size of a queue whose driver gives it none"))
             }

@@ -6,69 +6,12 @@ use std::borrow::Borrow;
 
 use uverbs_abi::types::qp_state;
 
-#[cfg(test)]
-pub(crate) use self::short::plain;
-pub(crate) use self::short::{Plains, ShortReceives, ShortWay};
-use super::queues::Late;
+pub(crate) use self::short::ShortWay;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};
+use super::seam::{Late, LowerReceive, WithReceives};
 use super::side::SrqSide;
 use super::{efa, mlx5, rxe, siw};
-
-/// A driver's receive queue, borrowed to write a batch of requests into it.
-pub trait LowerReceive {
-    /// Whether slots are used in their order, or by links.
-    const IS_IN_ORDER: bool = true;
-
-    /// The slot that is filled next.
-    fn next_slot(&self) -> u32;
-
-    /// If slots are used in another order, the slot that was filled last.
-    fn last_slot(&self) -> u32 {
-        0
-    }
-
-    /// A function that returns the slot that is filled after another one, if it is not the next of a ring.
-    fn links(&self) -> impl Fn(u32) -> Option<u32> {
-        |_| None
-    }
-
-    /// Fills the next slot.
-    ///
-    /// # Errors
-    /// [`Refused::Full`] and [`Refused::TooLarge`]. Nothing is filled in these cases.
-    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>>;
-}
-
-impl<L: LowerReceive> LowerReceive for &mut L {
-    #[inline(always)]
-    fn next_slot(&self) -> u32 {
-        L::next_slot(self)
-    }
-
-    #[inline(always)]
-    fn links(&self) -> impl Fn(u32) -> Option<u32> {
-        L::links(self)
-    }
-
-    #[inline(always)]
-    fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>>,
-    {
-        L::put(self, wr_id, pieces)
-    }
-}
-
-/// An operation on the receive queue of any driver. It is compiled once per driver.
-pub(crate) trait WithReceives {
-    type Answer;
-    fn with<L: LowerReceive>(self, lower: L) -> Self::Answer;
-    /// Whether the device is to see what was filled. Otherwise it is discarded.
-    fn is_kept(answer: &Self::Answer) -> bool;
-}
 
 #[inline(always)]
 fn end<W>(ring: &mut Producer<W>, is_kept: bool) {
@@ -190,6 +133,14 @@ fn nowhere<W: WithReceives>(lost: &Lost, what: W) -> W::Answer {
 }
 
 impl Receives {
+    /// A ring, and the device that must be notified of what is in it.
+    pub(super) fn in_rings((ring, device): rxe::Receiving) -> Self {
+        match device {
+            Some(device) => Self::Announced(ring, device),
+            None => Self::Rings(ring),
+        }
+    }
+
     /// Number of slots.
     pub(crate) fn slots(&self) -> usize {
         match self {

@@ -109,3 +109,89 @@ fn arrows_that_go_up_are_found() {
         assert!(refused(from, used).is_some(), "{from:?} {used}");
     }
 }
+
+/// The parts of `driver` by floors: the ground, what each driver implements, and the drivers. All other files stand above them. A part may
+/// use those on lower floors; the parts of the ground may use each other.
+const DRIVER: [&[&str]; 3] = [&["request", "completion", "ring"], &["seam"], &["rxe", "mlx5", "efa", "siw"]];
+
+/// The floor of a part of `driver`.
+fn storey(part: &str) -> usize {
+    DRIVER.iter().position(|floor| floor.contains(&part)).unwrap_or(DRIVER.len())
+}
+
+/// Why a part of `driver` may not use another, if it may not.
+fn refused_part(from: &str, used: &str) -> Option<&'static str> {
+    let (here, there) = (storey(from), storey(used));
+    if from == used || there < here || here == DRIVER.len() || (here, there) == (0, 0) {
+        return None;
+    }
+    Some(if here == there { "the other part is beside it" } else { "the other part stands above it" })
+}
+
+/// The parts of `driver` that a line uses, in a file whose module path is `path`.
+fn parts_of_driver<'l>(path: &[&str], line: &'l str) -> Vec<&'l str> {
+    let mut parts = Vec::new();
+    let first = |rest: &'l str| -> Vec<&'l str> {
+        let names = match rest.strip_prefix('{') {
+            Some(list) => list.split('}').next().unwrap_or(list).split(',').collect(),
+            None => vec![rest],
+        };
+        let ends = |c: char| !(c.is_alphanumeric() || c == '_');
+        names.into_iter().map(|name| name.trim().split(ends).next().unwrap_or_default()).collect()
+    };
+    for (at, found) in line.match_indices("crate::driver::") {
+        if !line[..at].ends_with("in ") {
+            parts.extend(first(&line[at + found.len()..]));
+        }
+    }
+    // `super::` once for each module up to `driver`.
+    let up = "super::".repeat(path.len() - 1);
+    for (at, found) in line.match_indices(&up) {
+        if !line[..at].ends_with("super::") && !line[at + found.len()..].starts_with("super::") {
+            parts.extend(first(&line[at + found.len()..]));
+        }
+    }
+    parts.retain(|part| !part.is_empty() && *part != "self" && *part != "driver");
+    parts
+}
+
+#[test]
+fn drivers_use_the_ground_and_the_seam_alone() {
+    let mut wrong = Vec::new();
+    for (name, text) in sources(&["src/driver"]) {
+        let path = module(&name);
+        let is_test = path.contains(&"tests") || name == "src/driver/mod.rs";
+        let Some(from) = path.get(1).filter(|_| !is_test) else { continue };
+        let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (i, line) in code(text) {
+            for used in parts_of_driver(&path, line) {
+                if let Some(why) = refused_part(from, used) {
+                    wrong.push(format!("{name}:{i}: driver::{used}: {why}"));
+                }
+            }
+        }
+    }
+    assert_none("wrong arrows inside `driver`", &wrong);
+}
+
+#[test]
+fn arrows_between_drivers_are_found() {
+    let path = ["driver", "efa", "sends"];
+    let used = |line| parts_of_driver(&path, line);
+    assert_eq!(used("use crate::driver::queues::Lower;"), ["queues"]);
+    assert_eq!(used("use crate::driver::{Kernel, plans};"), ["Kernel", "plans"]);
+    assert_eq!(used("use super::super::side::CqSide;"), ["side"]);
+    assert_eq!(used("use super::track::Track;"), [""; 0]);
+    assert_eq!(used("pub(in crate::driver) fn plan() {}"), [""; 0]);
+    assert_eq!(parts_of_driver(&["driver", "efa"], "use super::side::CqSide;"), ["side"]);
+    for (from, used) in
+        [("efa", "queues"), ("efa", "Kernel"), ("efa", "mlx5"), ("seam", "efa"), ("ring", "seam")]
+    {
+        assert!(refused_part(from, used).is_some(), "{from} {used}");
+    }
+    for (from, used) in
+        [("efa", "seam"), ("efa", "ring"), ("seam", "request"), ("queues", "efa"), ("plans", "queues")]
+    {
+        assert_eq!(refused_part(from, used), None, "{from} {used}");
+    }
+}

@@ -33,11 +33,11 @@ use super::entry::{ENTRY, First};
 #[cfg(feature = "raw")]
 use super::entry::{Told, Untold};
 use super::track::Track;
-use crate::driver::Kernel;
-#[cfg(feature = "raw")]
-use crate::driver::bound::OwnRing;
 use crate::driver::completion::Place;
 use crate::driver::ring::units::{SmallUnits, Units};
+use crate::driver::seam::Kernel;
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 

@@ -1,7 +1,7 @@
 //! Doorbells: registers of four bytes, in pages that the driver maps.
 
-use crate::driver::Kernel;
 use crate::driver::ring::units::Word;
+use crate::driver::seam::Kernel;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
 

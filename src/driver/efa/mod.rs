@@ -43,8 +43,7 @@ pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::{AtOnce, Looking, Sends};
 use self::track::Generations;
 use super::request::Address;
-use super::side::CqSide;
-use super::{ContextPlan, CqShape, Kernel, QpShape};
+use super::seam::{ContextPlan, CqShape, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
@@ -191,15 +190,15 @@ impl State {
     pub(super) fn plan_qp(
         &self,
         op: &'static str,
-        shape: &QpShape<'_>,
-        queues: [&CqSide; 2],
+        shape: &QpShape,
+        sides: [&Arc<CompletionSide>; 2],
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         if !matches!(shape.type_, qp_type::UD | qp_type::DRIVER) {
             return refused(TYPES);
         }
-        if shape.srq.is_some() {
+        if shape.is_shared {
             return refused(SHARED);
         }
         if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
@@ -209,9 +208,7 @@ impl State {
             return refused(FLAGS);
         }
         let caps = self.caps(op, kernel)?;
-        let [sends, receives] = queues;
-        let sides = [sends.efa(op)?.clone(), receives.efa(op)?.clone()];
-        QpPlan::new(op, shape, (&self.limits, caps), sides, &self.generations)
+        QpPlan::new(op, shape, (&self.limits, caps), sides.map(Arc::clone), &self.generations)
     }
 }
 

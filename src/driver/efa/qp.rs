@@ -19,7 +19,7 @@ use super::sends::{Allowed, Device, SLOT, Sends, WIDE_SLOT};
 use super::track::{Generations, MOST, Track};
 use super::{Caps, Limits};
 use crate::driver::ring::units::Units;
-use crate::driver::{DriverQp, Kernel, QpShape};
+use crate::driver::seam::{DriverQp, Kernel, QpShape};
 use crate::kernel::error::{Error, Result};
 
 /// State that both queues of a queue pair share. The queue pair is in the lists of its completion queues as long as one of the two
@@ -86,7 +86,7 @@ pub(crate) struct QpPlan {
 impl QpPlan {
     pub(super) fn new(
         op: &'static str,
-        shape: &QpShape<'_>,
+        shape: &QpShape,
         (limits, caps): (&Limits, &Caps),
         sides: [Arc<CompletionSide>; 2],
         generations: &Arc<Generations>,

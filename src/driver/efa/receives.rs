@@ -11,12 +11,11 @@ use uverbs_abi::types::qp_state;
 use super::doorbell::Doorbell;
 use super::qp::Queues;
 use super::track::{Kind, Numbers};
-#[cfg(feature = "raw")]
-use crate::driver::bound::OwnRing;
-use crate::driver::queues::LowerReceive;
-use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::Units;
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
+use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
 use crate::kernel::error::{Error, Result};
 
 /// Bytes of a piece in the ring.

@@ -31,11 +31,11 @@ use super::request::{
     BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, copy_part, number, operation, piece, put_piece,
 };
 use super::track::{Kind, Lane, Numbers, Track};
-#[cfg(feature = "raw")]
-use crate::driver::bound::OwnRing;
-use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms};
 use crate::driver::ring::units::Units;
+use crate::driver::seam::Lower;
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 use crate::kernel::error::{Error, Result};
 
 /// Bytes of a narrow slot, and of a wide one.

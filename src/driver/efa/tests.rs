@@ -26,11 +26,11 @@ use super::*;
 #[cfg(feature = "raw")]
 use crate::driver::bound::{OwnRing, Told, Untold};
 use crate::driver::completion::{Completion, Status};
-use crate::driver::queues::{Lower, LowerReceive};
 use crate::driver::request::{
     Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
 };
 use crate::driver::ring::RingDevice;
+use crate::driver::seam::{Lower, LowerReceive};
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;
@@ -112,9 +112,9 @@ pub(super) fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCa
     }
 }
 
-pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape<'static> {
+pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape {
     let (flags, driver) = (QpCreateFlags::empty(), DriverQp::default());
-    QpShape { type_, cap, operations: None, large_header: 0, srq: None, flags, driver }
+    QpShape { type_, cap, operations: None, large_header: 0, is_shared: false, flags, driver }
 }
 
 fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {
@@ -173,7 +173,7 @@ impl Bench {
         type_: u8,
         wanted: QpCap,
     ) -> (Sends, Receives, QpCap, usize) {
-        let side = CqSide::Efa(queue.shared().clone());
+        let side = queue.shared().clone();
         let mut plan = state.plan_qp("test", &shape(type_, wanted), [&side, &side], memory).unwrap();
         let (request, answer) = plan.payload();
         let request = CreateQp::read_from_bytes(request).unwrap();

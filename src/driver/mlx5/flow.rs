@@ -10,7 +10,7 @@ use uverbs_abi::ioctl::UHW_IN;
 use uverbs_abi::mlx5::{CreateFlow as Head, FlowCountersData};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::driver::{Points, RefusedBind};
+use crate::driver::seam::{Points, RefusedBind};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
 

@@ -2,8 +2,8 @@
 
 use uverbs_abi::types::qp_type;
 
-use crate::driver::QpShape;
 use crate::driver::request::RequestKind;
+use crate::driver::seam::QpShape;
 
 /// The format of the requests of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Form {
     }
 
     /// The form of a queue pair; `None` if this driver does not support it here.
-    pub(in crate::driver) fn of(shape: &QpShape<'_>) -> Option<Self> {
+    pub(in crate::driver) fn of(shape: &QpShape) -> Option<Self> {
         match shape.type_ {
             qp_type::RAW_PACKET => Some(Self::Frames { header: shape.large_header }),
             qp_type::UD => Some(Self::Datagrams),

@@ -51,12 +51,13 @@ pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
+pub(in crate::driver) use self::shape::Ends;
 pub(crate) use self::shape::{Known, QpPlan};
 pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 pub(crate) use self::writing::{ADDRESSED, FRAMES, MESSAGES};
-use super::ContextPlan;
+use super::seam::ContextPlan;
 
 /// The hint for queue pairs that are not supported.
 pub(super) const NO_QUEUES: &str =

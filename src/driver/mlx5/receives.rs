@@ -14,9 +14,9 @@ use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY};
 
 use super::shape::Queues;
 use super::track::{Entry, Track};
-use crate::driver::queues::LowerReceive;
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
+use crate::driver::seam::LowerReceive;
 
 /// The receive ring; see the module's page.
 #[derive(Debug)]

@@ -44,9 +44,9 @@ pub(crate) struct QpPlan {
 
 /// The queues in which sends and receives complete, and the shared queue that provides receives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ends<'a> {
-    pub(super) queues: [&'a Arc<CompletionSide>; 2],
-    pub(super) shared: Option<&'a Arc<Places>>,
+pub(in crate::driver) struct Ends<'a> {
+    pub(in crate::driver) queues: [&'a Arc<CompletionSide>; 2],
+    pub(in crate::driver) shared: Option<&'a Arc<Places>>,
 }
 
 /// The completion queues of a queue pair, which is in their lists as long as this exists.

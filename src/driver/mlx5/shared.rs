@@ -25,10 +25,9 @@ use super::receives::{put_pieces, put_segment, segment};
 use super::shape::{Queues, Source, part, word};
 use super::sizes::{self, SEGMENT, floor};
 use super::{Form, Limits};
-use crate::driver::queues::LowerReceive;
-use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
+use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::mapping::Mapping;
 

@@ -14,7 +14,7 @@ use super::Formats;
 use super::shape::Ends;
 use super::sizes::Wanted;
 use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
-use crate::driver::{Kernel, QpShape};
+use crate::driver::seam::{Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
@@ -64,11 +64,10 @@ impl State {
         &self,
         op: &'static str,
         form: Form,
-        shape: &QpShape<'_>,
-        queues: [&Arc<CompletionSide>; 2],
+        shape: &QpShape,
+        ends: Ends<'_>,
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
-        let ends = Ends { queues, shared: shape.srq.map(|srq| srq.mlx5(op)).transpose()? };
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
         let wanted = Wanted { cap: shape.cap, operations: shape.operations };
         QpPlan::new(op, form, &wanted, &self.limits, registers, ends, index)
@@ -187,8 +186,8 @@ mod tests {
 
     use super::super::tests::limits;
     use super::*;
-    use crate::driver::DriverQp;
     use crate::driver::ring::RingDevice;
+    use crate::driver::seam::DriverQp;
     use crate::kernel::error::ErrorKind;
     use crate::kernel::mapping::Mapping;
     use crate::kernel::process::elsewhere;
@@ -228,15 +227,14 @@ mod tests {
             cap,
             operations: None,
             large_header: 0,
-            srq: None,
+            is_shared: false,
             flags: QpCreateFlags::empty(),
             driver,
         };
+        let ends = Ends { queues: [queue.shared(); 2], shared: None };
         let refused = [
             state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
-            state
-                .plan_qp("test", Form::Frames { header: 0 }, &shape, [queue.shared(); 2], &Elsewhere)
-                .unwrap_err(),
+            state.plan_qp("test", Form::Frames { header: 0 }, &shape, ends, &Elsewhere).unwrap_err(),
             state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
             state.plan_srq("test", [4, 1], Some(queue.shared()), &Elsewhere).unwrap_err(),
         ];

@@ -6,8 +6,8 @@ use uverbs_abi::types::SendFlags;
 
 use super::Form;
 use super::sends::Sends;
-use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, Terms};
+use crate::driver::seam::Lower;
 
 /// The kinds of requests, as numbers. The code for addressed requests also handles messages to a fixed queue pair.
 pub(crate) const FRAMES: u8 = RequestKind::Frames as u8;

@@ -2,27 +2,7 @@
 //! nothing.
 
 use super::Receives;
-use crate::driver::request::Sge;
 use crate::driver::{efa, mlx5, siw};
-
-/// A receive of one piece: the number for its completion, and the piece. `None` for a request of another form.
-pub(crate) type Plain<'a> = Option<(u64, &'a Sge)>;
-
-/// Several such requests.
-pub(crate) trait Plains<'a>: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator {}
-
-impl<'a, T: DoubleEndedIterator<Item = Plain<'a>> + ExactSizeIterator> Plains<'a> for T {}
-
-/// A queue with a short path.
-pub(crate) trait ShortReceives {
-    /// Posts one receive and returns its slot. Returns `None`, with nothing done, if there is no room, or if the request needs further
-    /// checks.
-    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32>;
-
-    /// Posts all receives. Returns false, with nothing done, if there is no room for all, if one has another form, or if one needs further
-    /// checks.
-    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool;
-}
 
 /// The short path of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,10 +46,4 @@ impl Receives {
     pub(crate) fn flagged_alone(&mut self) -> Option<&mut siw::Receives> {
         if let Self::Siw(receives) = self { Some(receives) } else { None }
     }
-}
-
-/// Receives into this piece, with these numbers.
-#[cfg(test)]
-pub(crate) fn plain(wr_ids: std::ops::Range<u64>, piece: &Sge) -> Vec<Plain<'_>> {
-    wr_ids.map(|wr_id| Some((wr_id, piece))).collect()
 }

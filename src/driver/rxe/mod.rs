@@ -14,14 +14,14 @@ use uverbs_abi::types::{SendFlags, wr_opcode};
 use uverbs_abi::write::Wc;
 use zerocopy::FromZeros;
 
-pub(super) use self::plans::map_receives;
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
+pub(super) use self::plans::{Receiving, map_receives};
 use super::completion::Raised;
-use super::queues::{Lower, LowerReceive};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
 use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
+use super::seam::{Lower, LowerReceive};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 

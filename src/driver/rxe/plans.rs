@@ -4,9 +4,9 @@ use uverbs_abi::rxe::{CreateAhResp, CreateCqResp, CreateQpResp, CreateSrqResp, M
 use zerocopy::IntoBytes;
 
 use super::{Completions, Receives, Sends};
-use crate::driver::Kernel;
-use crate::driver::queues;
 use crate::driver::request::Address;
+use crate::driver::ring::RingDevice;
+use crate::driver::seam::Kernel;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -16,18 +16,17 @@ fn map_ring(op: &'static str, info: Mminfo, kernel: &dyn Kernel) -> Result<Mappi
     kernel.map(op, info.offset, len)
 }
 
+/// A ring of receives, and the device that must be notified of them, if there is one.
+pub(in crate::driver) type Receiving = (Receives, Option<Box<dyn RingDevice>>);
+
 /// Maps a ring of receives: that of the queue pair with this number, or of a shared queue.
 pub(in crate::driver) fn map_receives(
     op: &'static str,
     info: Mminfo,
     qp: Option<u32>,
     kernel: &dyn Kernel,
-) -> Result<queues::Receives> {
-    let ring = Receives::open(op, map_ring(op, info, kernel)?)?;
-    Ok(match kernel.ring_device(qp) {
-        Some(device) => queues::Receives::Announced(ring, device),
-        None => queues::Receives::Rings(ring),
-    })
+) -> Result<Receiving> {
+    Ok((Receives::open(op, map_ring(op, info, kernel)?)?, kernel.ring_device(qp)))
 }
 
 /// A completion queue.
@@ -80,7 +79,7 @@ impl QpPlan {
         op: &'static str,
         number: u32,
         kernel: &dyn Kernel,
-    ) -> Result<(Sends, Option<queues::Receives>)> {
+    ) -> Result<(Sends, Option<Receiving>)> {
         let sends = Sends::open(op, map_ring(op, self.answer.sq_mi, kernel)?)?;
         let receives = match self.has_receives {
             true => Some(map_receives(op, self.answer.rq_mi, Some(number), kernel)?),
@@ -99,7 +98,7 @@ impl SrqPlan {
         self.0.as_mut_bytes()
     }
 
-    pub(in crate::driver) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<queues::Receives> {
+    pub(in crate::driver) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receiving> {
         map_receives(op, self.0.mi, None, kernel)
     }
 }

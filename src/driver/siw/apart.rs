@@ -5,8 +5,8 @@ use std::borrow::Borrow;
 use uverbs_abi::types::SendFlags;
 
 use super::sends::{Taken, Writing, put_data};
-use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge, Terms};
+use crate::driver::seam::Lower;
 
 /// A queue, borrowed to be filled in this way.
 #[derive(Debug)]

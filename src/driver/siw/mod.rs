@@ -31,7 +31,7 @@ pub(crate) use self::completions::{Alarm, Completions};
 pub(crate) use self::plans::{CqPlan, QpPlan, SrqPlan};
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
-use super::{ContextPlan, QpShape};
+use super::seam::{ContextPlan, QpShape};
 use crate::kernel::error::{Error, Result};
 
 /// The hint for other types of queue pairs.
@@ -113,7 +113,7 @@ fn is_at_least(release: &str, wanted: [u32; 2]) -> bool {
 }
 
 /// Refuses queue pairs that the driver does not have.
-pub(super) fn plan_qp(op: &'static str, shape: &QpShape<'_>) -> Result<QpPlan> {
+pub(super) fn plan_qp(op: &'static str, shape: &QpShape) -> Result<QpPlan> {
     if shape.type_ == qp_type::RC {
         Ok(QpPlan::new(shape.has_receives()))
     } else {

@@ -10,7 +10,7 @@ use super::completions::Completions;
 use super::receives::Receives;
 use super::sends::Sends;
 use super::slots::{Entries, ReceiveSlots, SendSlots};
-use crate::driver::Kernel;
+use crate::driver::seam::Kernel;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 

@@ -18,10 +18,9 @@ use uverbs_abi::types::{qp_state, wc_opcode};
 
 use super::sends::put_pieces;
 use super::slots::{RECEIVE, ReceiveHead, ReceiveSlots, are_free, mark, take_back};
-use crate::driver::queues::{Late, LowerReceive};
-use crate::driver::receives::{Plains, ShortReceives};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::flagged;
+use crate::driver::seam::{Late, LowerReceive, Plains, ShortReceives};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 

@@ -28,10 +28,10 @@ use uverbs_abi::types::{SendFlags, qp_state};
 
 use super::completions::opcode_of;
 use super::slots::{SEND, SendHead, SendSlots, are_free, mark, take_back};
-use crate::driver::queues::{Late, Lower, Published};
 use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge, Terms};
 use crate::driver::ring::Slot;
 use crate::driver::ring::flagged::{self, IS_SET};
+use crate::driver::seam::{Late, Lower, Published};
 
 /// Offset after the head of the length of inline data, in the first piece, and of the bytes, which overlay the other pieces.
 const LENGTH: usize = offset_of!(siw::Sge, length);

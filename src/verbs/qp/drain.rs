@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::{QpType, QueuePair};
 use crate::driver::completion::{Completion, Status};
-use crate::driver::queues::Late;
+use crate::driver::seam::Late;
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::work::Receiving;

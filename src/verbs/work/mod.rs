@@ -10,8 +10,9 @@ use nix::errno::Errno;
 pub(crate) use self::held::{Held, Kept, Slots};
 #[cfg(feature = "raw")]
 use crate::driver::bound::OwnRing;
-use crate::driver::queues::{Late, LowerReceive, Receives, WithReceives};
+use crate::driver::receives::Receives;
 use crate::driver::request::{Refused, Sge};
+use crate::driver::seam::{Late, LowerReceive, WithReceives};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::process::{Origin, elsewhere};
 use crate::verbs::mr::Segment;

@@ -1,8 +1,9 @@
 //! Receives of one piece each, in queues whose driver has a short path for them.
 
 use super::{ReceiveQueue, ReceiveRequest, Receiving};
-use crate::driver::receives::{Receives, ShortReceives, ShortWay};
+use crate::driver::receives::{Receives, ShortWay};
 use crate::driver::request::Refused;
+use crate::driver::seam::ShortReceives;
 
 impl Receiving {
     #[inline(never)]

@@ -108,7 +108,7 @@ fn rings_of_a_queue_pair_that_do_not_fit_are_an_error() {
     for (key, len) in [(CQ, 4096), (LLQ, 8192), (RQ, 4096), (PAGE, page_size())] {
         memory.put(key, len);
     }
-    let side = CqSide::Efa(queue(&state, &memory).shared().clone());
+    let side = queue(&state, &memory).shared().clone();
     let open = |change: &dyn Fn(&mut CreateQpResp)| {
         let shape = shape(qp_type::DRIVER, cap(64, 64, 1, 0));
         let mut plan = state.plan_qp("test", &shape, [&side, &side], &memory).unwrap();

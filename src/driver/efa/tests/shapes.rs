@@ -2,11 +2,11 @@
 
 use super::*;
 
-fn plan(state: &State, shape: &QpShape<'_>) -> Result<(CreateQp, QpCap)> {
+fn plan(state: &State, shape: &QpShape) -> Result<(CreateQp, QpCap)> {
     let memory = Memory::default();
     memory.put(CQ, 4096);
     memory.put(PAGE, page_size());
-    let side = CqSide::Efa(queue(state, &memory).shared().clone());
+    let side = queue(state, &memory).shared().clone();
     let mut plan = state.plan_qp("test", shape, [&side, &side], &memory)?;
     let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
     Ok((request, plan.cap()))

@@ -1,8 +1,8 @@
 //! Requests that are written directly to the device's ring.
 
 use super::*;
-use crate::driver::receives::{ShortReceives, plain};
 use crate::driver::request::Terms;
+use crate::driver::seam::{ShortReceives, plain};
 
 impl Bench {
     /// Puts a request directly into the device's ring. Returns `None` if requests wait in the copy.

@@ -16,8 +16,8 @@ use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::mlx5::{ADDRESSED, Form, MESSAGES};
-use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
+use crate::driver::seam::Lower;
 
 const REMOTE: Remote = Remote { address: 0x0102_0304_0506_0708, rkey: 0x1122_3344 };
 

@@ -7,10 +7,10 @@ use zerocopy::FromBytes;
 use super::{Bench, PIECE, all, cap, ends, frame, inline, limits, pieces, poll};
 use crate::driver::completion::{Completion, Extended, Status};
 use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
-use crate::driver::queues::Lower;
 #[cfg(feature = "raw")]
 use crate::driver::queues::Unread;
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
+use crate::driver::seam::Lower;
 
 /// Number, units and flags of the request in a block.
 fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {

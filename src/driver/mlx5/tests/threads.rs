@@ -7,7 +7,7 @@ use super::*;
 use crate::driver::mlx5::SrqPlan;
 use crate::driver::mlx5::completion_ring::end_of;
 use crate::driver::mlx5::track::{Source, Track};
-use crate::driver::queues::LowerReceive;
+use crate::driver::seam::LowerReceive;
 
 /// As many rounds as there is time for.
 const TURNS: u64 = if cfg!(miri) { 200 } else { 1_000_000 };

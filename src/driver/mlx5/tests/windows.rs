@@ -4,8 +4,8 @@ use uverbs_abi::types::AccessFlags;
 
 use super::*;
 use crate::driver::mlx5::MESSAGES;
-use crate::driver::queues::Lower;
 use crate::driver::request::Binding;
+use crate::driver::seam::Lower;
 
 const BINDING: Binding = Binding {
     addr: 0x0102_0304_0506_0708,

@@ -4,7 +4,7 @@ use uverbs_abi::siw::WQE_SIGNALLED;
 
 use super::queues::REMOTE;
 use super::*;
-use crate::driver::receives::{ShortReceives, plain};
+use crate::driver::seam::{ShortReceives, plain};
 
 fn flags(bench: &Bench) -> [bool; ENTRIES as usize] {
     std::array::from_fn(|number| bench.slot(number as u32).flags & WQE_VALID != 0)

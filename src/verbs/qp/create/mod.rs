@@ -241,10 +241,18 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let (large_header, driver) = (self.wanted.large_header, self.driver);
         let flags = self.flags;
         let operations = self.operations;
-        let shape = QpShape { type_, cap: wanted, operations, large_header, srq: side, flags, driver };
+        let shape = QpShape {
+            type_,
+            cap: wanted,
+            operations,
+            large_header,
+            is_shared: side.is_some(),
+            flags,
+            driver,
+        };
         let has_receives = shape.has_receives();
         let queues = [self.send_cq.side(), self.receive_cq.side()];
-        let mut plan = context.driver().plan_qp(op, &shape, queues, context)?;
+        let mut plan = context.driver().plan_qp(op, &shape, queues, side, context)?;
         let asked = plan.asked(wanted);
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;

@@ -6,8 +6,8 @@ use uverbs_abi::types::SendFlags;
 
 use super::super::counting;
 use crate::completion_counter::{Bound, Posted};
-use crate::driver::queues::Lower;
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
+use crate::driver::seam::Lower;
 
 /// Fills a batch of requests, for any driver.
 pub trait FillSends {

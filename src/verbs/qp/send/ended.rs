@@ -1,7 +1,7 @@
 //! Which posted requests have ended.
 
 use super::SendQueue;
-use crate::driver::queues::Late;
+use crate::driver::seam::Late;
 
 impl SendQueue {
     /// Whether all that was posted has completed, if each request has a completion that shows this.

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
-use crate::driver::queues::{AtOnce, Datagrams, Looking, Published};
+use crate::driver::queues::{AtOnce, Datagrams, Looking};
 use crate::driver::request::Refused;
+use crate::driver::seam::Published;
 
 impl SendQueue {
     /// A batch or a step of one request in a queue that is neither a ring of slots nor of blocks.

@@ -17,10 +17,11 @@ use crate::device::context::Context;
 pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
 use crate::driver::queues::SendLayout;
-use crate::driver::queues::{Lower, Published, Sends, Way, WithSends, in_blocks};
+use crate::driver::queues::{Sends, Way, in_blocks};
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
+use crate::driver::seam::{Lower, Published, WithSends};
 use crate::kernel::command::Doorbell;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::process::{Here, Origin, elsewhere};

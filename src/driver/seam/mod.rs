@@ -1,0 +1,23 @@
+//! What each driver implements, and what it is told. This folder uses the ground alone: requests (`request.rs`), completions
+//! (`completion.rs`) and memory shared with a device (`ring/`). A driver's folder uses the ground, this folder and its own files; the
+//! files around them, which name all drivers, use everything. A test holds this (tests/house/layers.rs).
+
+mod flow;
+mod plan;
+mod receive;
+#[cfg(feature = "raw")]
+mod ring;
+mod send;
+
+pub(crate) use self::flow::{PointData, Points, RefusedBind};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::plan::DriverQp;
+pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, QpShape};
+pub use self::receive::LowerReceive;
+#[cfg(test)]
+pub(crate) use self::receive::plain;
+pub(crate) use self::receive::{Plains, ShortReceives, WithReceives};
+#[cfg(feature = "raw")]
+pub use self::ring::OwnRing;
+pub use self::send::Lower;
+pub(crate) use self::send::{Late, Published, WithSends};

@@ -1,0 +1,100 @@
+//! What a driver is told about an object that is to be created, and what it may ask of the open device.
+
+use uverbs_abi::types::{QpCreateFlags, qp_type};
+use uverbs_abi::write::QpCap;
+
+use crate::driver::ring::RingDevice;
+use crate::kernel::command::Command;
+use crate::kernel::error::Result;
+use crate::kernel::mapping::Mapping;
+
+/// The open device, as plans use it. Each method first checks which process owns the device.
+pub(crate) trait Kernel {
+    /// Makes this process the owner of the device. Refuses `op` if another process is the owner. It must be called before any lock is
+    /// taken, because in a child of `fork` the thread that holds the lock may not exist.
+    fn take(&self, op: &'static str) -> Result<()>;
+
+    /// Sends a command.
+    fn invoke(&self, command: &mut Command<'_>) -> Result<()>;
+
+    /// Maps memory of the device at an offset that the kernel or its driver has returned.
+    fn map(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping>;
+
+    /// The device that must be notified of receives in rings: those of the queue pair with this number, or of a shared queue.
+    fn ring_device(&self, qp: Option<u32>) -> Option<Box<dyn RingDevice>>;
+}
+
+/// The driver's data for a new context.
+#[derive(Debug, Default)]
+pub(crate) struct ContextPlan {
+    pub(in crate::driver) request: Vec<u8>,
+    /// Used if the kernel refuses the request as invalid.
+    pub(in crate::driver) older: Option<Vec<u8>>,
+    pub(in crate::driver) answer: Vec<u8>,
+}
+
+impl ContextPlan {
+    /// The request for the driver, and the place for its response.
+    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+        (&self.request, &mut self.answer)
+    }
+
+    /// Changes to the request for older kernels. Returns false if there is none.
+    pub(crate) fn goes_on(&mut self) -> bool {
+        let older = self.older.take();
+        let is_there = older.is_some();
+        self.request = older.unwrap_or_default();
+        is_there
+    }
+}
+
+/// The requested properties of a completion queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CqShape<'a> {
+    /// Minimum number of entries.
+    pub(crate) entries: u32,
+    /// Whether it announces completions on a channel.
+    pub(crate) has_channel: bool,
+    /// Memory of the process that the driver is to use, if any.
+    pub(crate) memory: Option<&'a Mapping>,
+    /// Additional flags for the driver, in the driver's numbers.
+    pub(crate) flags: u8,
+}
+
+/// The requested properties of a queue pair.
+#[derive(Debug)]
+pub(crate) struct QpShape {
+    /// One of [`uverbs_abi::types::qp_type`].
+    pub(crate) type_: u8,
+    pub(crate) cap: QpCap,
+    /// The operations for which its requests need room, if not all that its type has: bits of `enum ibv_qp_create_send_ops_flags`.
+    /// A driver whose requests all have the same size ignores this.
+    pub(crate) operations: Option<u64>,
+    /// Maximum size in bytes of the headers of a large send; zero if there are no large sends.
+    pub(crate) large_header: u32,
+    /// Whether a shared queue provides its receives.
+    pub(crate) is_shared: bool,
+    /// Additional flags for the kernel.
+    pub(crate) flags: QpCreateFlags,
+    pub(crate) driver: DriverQp,
+}
+
+/// Additional options for a driver's own type of queue pair.
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverQp {
+    /// Flags, in the driver's numbers.
+    pub flags: u16,
+    /// The service level of sent packets.
+    pub service_level: u8,
+    /// Whether writes may have inline data, which needs wide slots. If `None`, they may if the queue pair has inline data and the
+    /// device supports writes.
+    pub inline_writes: Option<bool>,
+}
+
+impl QpShape {
+    /// Whether it has its own receive queue.
+    pub(crate) fn has_receives(&self) -> bool {
+        !self.is_shared && self.type_ != qp_type::XRC_INI
+    }
+}
