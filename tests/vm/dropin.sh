@@ -3,6 +3,7 @@
 # guest; see guest.sh.
 #
 # order: 1
+# limit: 1800
 # packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev valgrind
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5

@@ -2,6 +2,7 @@
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see guest.sh.
 #
 # order: 3
+# limit: 1800
 # packages: gcc libc6-dev libibverbs-dev
 # DEVX, for counters in bulk. Without it, as in mlx5-beside, drivers and libraries send what they send to most cards.
 # vhca: --cap cmd_hca_cap.log_max_uctx=20

@@ -2,6 +2,7 @@
 # Lane rxe: the kernel's software RoCE device on a dummy network interface. Runs in the guest; see guest.sh.
 #
 # order: 2
+# limit: 1800
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
 # cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
