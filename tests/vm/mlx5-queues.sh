@@ -2,6 +2,7 @@
 # Lane mlx5-queues: this crate's connected queue pairs on an InfiniBand port of a virtual ConnectX. Runs in the guest; see guest.sh.
 #
 # order: 4
+# limit: 1800
 # packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
