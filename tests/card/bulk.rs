@@ -191,7 +191,12 @@ fn what_makes_no_sense_is_refused_before_a_command() {
             let both = [counter.clone(), foreign.clone()];
             let mut two = [totals(7, 7); 2];
             refuses(reader.read_all(&both, &mut two), ErrorKind::InvalidInput, EINVAL, "another pool");
-            refuses(reader.read_all(&both[..1], &mut two), ErrorKind::InvalidInput, EINVAL, "2 given, 1 (one");
+            refuses(
+                reader.read_all(&both[..1], &mut two),
+                ErrorKind::InvalidInput,
+                EINVAL,
+                "2 given, 1 (one",
+            );
             assert_eq!(two, [totals(7, 7); 2]);
             let rule = to(1).count(&counters);
             refuses(counter.create_flow(&raw.qp, &rule), ErrorKind::InvalidInput, EINVAL, "of its own");
