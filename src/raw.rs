@@ -52,7 +52,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
 pub use crate::device::sysfs_root;
-pub use crate::driver::bound::{OwnRing, Told, Untold};
+pub use crate::driver::bound::{Told, Untold};
 pub use crate::driver::completion::{Extended, Place, Raised};
 pub use crate::driver::queues::{SendLayout, Unread};
 pub use crate::driver::request::{
@@ -60,7 +60,7 @@ pub use crate::driver::request::{
     ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as Shown;
-pub use crate::driver::seam::{Lower, LowerReceive};
+pub use crate::driver::seam::{Lower, LowerReceive, OwnRing};
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};

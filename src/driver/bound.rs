@@ -8,8 +8,7 @@ use super::queues::{Completions, Sends, Unread};
 use super::receives::Receives;
 use super::request::Refused;
 use super::ring::Opening;
-pub use super::seam::OwnRing;
-use super::seam::WithReceives;
+use super::seam::{OwnRing, WithReceives};
 use super::siw;
 
 /// The same for siw, whose completions do not name a sender.

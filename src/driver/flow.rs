@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
+use uverbs_abi::flow::FlowAttr;
+
 use super::seam::{Points, RefusedBind};
 use super::{Driver, mlx5};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind};
-use uverbs_abi::flow::FlowAttr;
 
 /// The driver's data for a flow.
 #[derive(Debug)]

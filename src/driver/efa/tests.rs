@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
 #[cfg(feature = "raw")]
-use crate::driver::bound::{OwnRing, Told, Untold};
+use crate::driver::bound::{Told, Untold};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{
     Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,

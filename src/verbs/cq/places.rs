@@ -7,10 +7,11 @@ use uverbs_abi::write::Wc;
 
 use super::CompletionQueue;
 use crate::completion_counter::Registry;
-use crate::driver::bound::{OwnRing, Told, Untold};
+use crate::driver::bound::{Told, Untold};
 use crate::driver::completion::{Extended, Place};
 use crate::driver::queues::Unread;
 use crate::driver::ring::Opening;
+use crate::driver::seam::OwnRing;
 
 impl CompletionQueue {
     /// Takes the next completion of a device that writes completions itself, stores it in `place`, and gives its slot back. Returns

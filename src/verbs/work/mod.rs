@@ -8,10 +8,10 @@ use std::borrow::Borrow;
 use nix::errno::Errno;
 
 pub(crate) use self::held::{Held, Kept, Slots};
-#[cfg(feature = "raw")]
-use crate::driver::bound::OwnRing;
 use crate::driver::receives::Receives;
 use crate::driver::request::{Refused, Sge};
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 use crate::driver::seam::{Late, LowerReceive, WithReceives};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::process::{Origin, elsewhere};

@@ -4,6 +4,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 
 use super::*;
 use crate::driver::queues::{Completions as Queue, Unread};
+use crate::driver::seam::OwnRing;
 
 #[test]
 fn a_completion_tells_who_has_sent_and_of_a_send_what_it_was() {

@@ -5,8 +5,7 @@ use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_E
 
 use super::super::{Known, Places, SharedReceives, SrqPlan};
 use super::*;
-use crate::driver::seam::LowerReceive;
-use crate::driver::seam::{ShortReceives, plain};
+use crate::driver::seam::{LowerReceive, ShortReceives, plain};
 
 /// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
 struct Shared {

@@ -4,9 +4,8 @@ use uverbs_abi::types::SendFlags;
 
 use super::SendQueue;
 use super::batch::{Batch, FillSends};
-use crate::driver::bound::OwnRing;
 use crate::driver::request::{Opcode, Refused};
-use crate::driver::seam::Lower;
+use crate::driver::seam::{Lower, OwnRing};
 use crate::kernel::process::Here;
 
 impl SendQueue {
