@@ -47,19 +47,21 @@ use std::sync::Arc;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::completion_counter::Registry;
 use crate::device::object::{Kind, Object};
 pub use crate::device::sysfs_root;
-pub use crate::driver::bound::{Told, Untold};
-pub use crate::driver::completion::{Extended, Place, Raised};
-pub use crate::driver::queues::{SendLayout, Unread};
+pub use crate::driver::completion::{Extended, Fields, Missed, Place, Raised};
+use crate::driver::cq::Completions;
+pub use crate::driver::cursor::{Cursor, Shown, Told, Unread};
+pub use crate::driver::provider::{self, Provider, ProviderKind};
+pub use crate::driver::queues::SendLayout;
 pub use crate::driver::request::{
     Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, Terms, ToAddress,
     ToDestination, ToSrq,
 };
-use crate::driver::ring::Window as Shown;
+use crate::driver::ring::Window as SlotWindow;
 pub use crate::driver::seam::{Lower, LowerReceive, OwnRing};
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
@@ -217,26 +219,24 @@ impl Region {
     }
 }
 
-/// The completions of a queue of rings, one by one, each read where it lies: what the extended interface of C stands on.
+/// A cursor for queues whose completions have the kernel's format: each is read in the ring. Their slots are given back at the end of the
+/// poll, and when the poll looks for further completions.
 ///
-/// The short way is closed in a child of `fork`, and where completions are counted; then there is nothing there. Whoever is in the
-/// process that has the queue ([`CompletionQueue::is_here`]) goes on by the other way, whose methods end in `_all`, and has each
-/// completion counted.
-///
-/// [`CompletionQueue::is_here`]: crate::CompletionQueue::is_here
+/// The short path is closed in a child of `fork`, and if completions are counted.
 #[derive(Debug, Default)]
 pub struct InPlace {
-    window: Shown<Wc>,
+    window: SlotWindow<Wc>,
     passage: Passage,
     _registry: Arc<Registry>,
 }
 
 impl CompletionQueue {
-    /// Its completions one by one; none if they do not lie as the kernel has them. A queue that was resized has others.
+    /// A cursor that reads completions in the ring; `None` if they do not have the kernel's format there. After a resize the queue needs
+    /// another one.
     ///
     /// # Safety
-    /// From an [`InPlace::begin`] or [`InPlace::begin_all`] that was true to the [`InPlace::end`] or [`InPlace::end_all`] after it
-    /// that was, nobody takes completions of the queue in another way.
+    /// From a [`Cursor::first_fast`] or [`Cursor::first`] that found a completion to the [`Cursor::end`] after it that returned true, nobody
+    /// takes completions of the queue in another way.
     pub unsafe fn in_place(&self) -> Option<InPlace> {
         let (opening, registry) = self.opening()?;
         // SAFETY: as the caller has promised.
@@ -246,56 +246,83 @@ impl CompletionQueue {
 }
 
 impl InPlace {
-    /// Comes to the first completion, if there is one.
     #[inline(always)]
-    pub fn begin(&mut self) -> bool {
+    fn shown(&self) -> Shown {
+        (self.wr_id(), self.status())
+    }
+
+    /// Why the window shows no completion.
+    #[inline(always)]
+    fn missed(&self) -> Missed {
+        if self.passage.is_open() { Missed::Nothing } else { Missed::Other }
+    }
+}
+
+impl Cursor for InPlace {
+    const SHOWS_BEGIN: bool = true;
+
+    #[inline(always)]
+    fn first_fast(&mut self, _: &mut Completions, _: impl Fn() -> bool) -> Result<Shown, Missed> {
         // Read after the check for completions: counters are bound before anything of their queue pair can complete.
         let passage = self.passage;
-        self.window.begin(|| passage.word())
+        if self.window.begin(|| passage.word()) { Ok(self.shown()) } else { Err(self.missed()) }
     }
 
-    /// Comes to the next one of those that were there at the last look.
+    /// It may have arrived after the window last looked, so the error is never [`Missed::Nothing`].
     #[inline(always)]
-    pub fn advance(&mut self) -> bool {
-        self.window.next(self.passage.word())
+    fn next_fast(&mut self, _: &mut Completions, _: impl Fn() -> bool) -> Result<Shown, Missed> {
+        if self.window.next(self.passage.word()) { Ok(self.shown()) } else { Err(Missed::Other) }
     }
 
-    /// Gives back the completion that it is at, and those that it has passed; false if it is at none.
-    #[inline(always)]
-    pub fn end(&mut self) -> bool {
-        self.window.end(self.passage.word())
+    fn first(&mut self, _: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
+        let is_there = self.window.begin(|| if may_take() { u32::MAX } else { 0 });
+        is_there.then(|| self.shown())
     }
 
-    /// Whether the short way is closed.
-    #[inline(always)]
-    pub fn is_closed(&self) -> bool {
-        !self.passage.is_open()
-    }
-
-    /// As [`InPlace::begin`].
-    pub fn begin_all(&mut self) -> bool {
-        self.window.begin(|| u32::MAX)
-    }
-
-    /// As [`InPlace::advance`], and looks for more: gives back those that it has passed.
-    pub fn advance_all(&mut self) -> bool {
+    fn next(&mut self, _: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
+        // A child of `fork` gives back no slots, because its parent would lose their completions.
+        if !may_take() {
+            return None;
+        }
         self.window.look();
-        self.window.next(u32::MAX)
+        // Asked once more, because the completion may have arrived meanwhile.
+        (self.window.next(u32::MAX) && may_take()).then(|| self.shown())
     }
 
-    /// As [`InPlace::end`].
-    pub fn end_all(&mut self) -> bool {
+    #[inline(always)]
+    fn end(&mut self, _: &mut Completions) -> bool {
         self.window.end(u32::MAX)
     }
 
-    /// The field of the completion at byte `AT`; zero if it is at none.
-    #[inline(always)]
-    pub fn field<const AT: usize, F: FromBytes>(&self) -> F {
-        self.window.field::<AT, F>()
-    }
-
-    /// All of the completion.
-    pub fn extended(&self) -> Extended {
+    fn extended(&self) -> Extended {
         Extended { wc: self.window.field::<0, Wc>(), ..Extended::default() }
     }
+}
+
+macro_rules! in_place {
+    ($($name:ident: $field:ident as $type:ty;)*) => {
+        impl Fields for InPlace {
+            $(
+                #[inline(always)]
+                fn $name(&self) -> $type {
+                    self.window.field::<{ std::mem::offset_of!(Wc, $field) }, $type>()
+                }
+            )*
+        }
+    };
+}
+
+in_place! {
+    wr_id: wr_id as u64;
+    status: status as u32;
+    opcode: opcode as u32;
+    vendor_error: vendor_err as u32;
+    byte_len: byte_len as u32;
+    immediate: ex as u32;
+    qp_num: qp_num as u32;
+    source_qp: src_qp as u32;
+    flags: wc_flags as u32;
+    source_lid: slid as u16;
+    service_level: sl as u8;
+    path_bits: dlid_path_bits as u8;
 }

@@ -107,6 +107,63 @@ impl Raised for Extended {
     }
 }
 
+/// A completion that was taken, and whose fields are read one by one. A device without a field has zero there.
+#[cfg_attr(not(feature = "raw"), expect(dead_code))]
+pub trait Fields {
+    /// The number that was given with the request.
+    fn wr_id(&self) -> u64;
+    /// The status: one of [`wc_status`].
+    fn status(&self) -> u32;
+    /// The operation: one of [`wc_opcode`].
+    fn opcode(&self) -> u32;
+    /// The device's own error number.
+    fn vendor_error(&self) -> u32;
+    /// Bytes received, read or written.
+    fn byte_len(&self) -> u32;
+    /// Immediate data in network byte order, or the key that was invalidated. For a frame, the flow tag.
+    fn immediate(&self) -> u32;
+    /// Number of the queue pair on this side.
+    fn qp_num(&self) -> u32;
+    /// Number of the sender's queue pair, for a datagram.
+    fn source_qp(&self) -> u32;
+    /// Bits of [`WcFlags`].
+    fn flags(&self) -> u32;
+    /// Local identifier (LID) of a datagram's sender, on InfiniBand; on efa, the sender's address handle.
+    fn source_lid(&self) -> u16;
+
+    /// Service level of a datagram.
+    fn service_level(&self) -> u8 {
+        0
+    }
+
+    /// The lower bits of the local identifier (LID) to which a datagram was sent: a port may have several of them.
+    fn path_bits(&self) -> u8 {
+        0
+    }
+
+    /// The time of the completion, in ticks of the device's clock.
+    fn timestamp(&self) -> u64 {
+        0
+    }
+
+    /// The VLAN tag that was removed from the frame.
+    fn vlan(&self) -> u16 {
+        0
+    }
+}
+
+/// Why a short path has taken no completion.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// There is none.
+    Nothing,
+    /// There is none in the ring of the previous completion. The other rings have not been searched.
+    Elsewhere,
+    /// There may be one that takes a longer path, such as one of another queue pair than the previous completion.
+    Other,
+}
+
 /// A destination for completions.
 pub trait Place {
     /// Stores a completion.

@@ -8,6 +8,9 @@
 #[cfg(feature = "raw")]
 pub(crate) mod bound;
 pub(crate) mod completion;
+pub(crate) mod cq;
+#[cfg(feature = "raw")]
+pub(crate) mod cursor;
 pub(crate) mod efa;
 mod flagged;
 mod flow;
@@ -15,6 +18,8 @@ mod granted;
 pub(crate) mod mlx5;
 mod paging;
 mod plans;
+#[cfg(feature = "raw")]
+pub mod provider;
 mod query;
 pub(crate) mod queues;
 pub(crate) mod receives;
@@ -36,6 +41,8 @@ pub(crate) use self::plans::{
     AhPlan, CounterPlan, CounterValues, CqPlan, HashPlan, Known, MrPlan, QpPlan, QpQueues, SrqChange,
     SrqPlan, WqPlan,
 };
+#[cfg(feature = "raw")]
+pub(crate) use self::provider::ProviderKind;
 #[cfg(not(feature = "raw"))]
 pub(crate) use self::query::PacketCaps;
 #[cfg(feature = "raw")]
@@ -155,12 +162,15 @@ impl Driver {
         }
     }
 
-    /// Whether its requests complete in any order and are identified by numbers.
+    /// Which of the providers for bindings its queues have.
     #[cfg(feature = "raw")]
-    pub(crate) fn has_numbered_queues(&self) -> bool {
+    pub(crate) fn provider(&self) -> ProviderKind {
         match self {
-            Self::Efa(_) => true,
-            Self::Rxe | Self::Soft | Self::Mlx5(_) | Self::Siw(_) | Self::Other => false,
+            // Without queues of its own nothing depends on it.
+            Self::Rxe | Self::Soft | Self::Other => ProviderKind::Rxe,
+            Self::Mlx5(_) => ProviderKind::Mlx5,
+            Self::Siw(_) => ProviderKind::Siw,
+            Self::Efa(_) => ProviderKind::Efa,
         }
     }
 
@@ -409,15 +419,6 @@ impl Driver {
             Self::Efa(_) => efa::AhPlan::new(op, attr).map(AhPlan::Efa),
             Self::Mlx5(_) => Ok(AhPlan::Mlx5(mlx5::AhPlan::new(attr))),
             Self::Other => lacks(op, NO_QUEUES),
-        }
-    }
-
-    /// Whether the device itself writes completions, and requests are blocks.
-    #[cfg(feature = "raw")]
-    pub(crate) fn has_queues_in_blocks(&self) -> bool {
-        match self {
-            Self::Mlx5(_) => true,
-            Self::Rxe | Self::Soft | Self::Efa(_) | Self::Siw(_) | Self::Other => false,
         }
     }
 

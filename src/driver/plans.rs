@@ -6,7 +6,8 @@ use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
-use super::queues::{Completions, Sends};
+use super::cq::{Completions, Rings};
+use super::queues::Sends;
 use super::receives::Receives;
 use super::request::Address;
 use super::seam::Kernel;
@@ -58,12 +59,12 @@ impl CqPlan {
 
     /// The queue, after the kernel has created it with `told` entries.
     pub(crate) fn open(self, op: &'static str, told: u32, kernel: &dyn Kernel) -> Result<Completions> {
-        Ok(match self {
-            Self::Rings(plan) => Completions::Rings(plan.open(op, kernel)?),
-            Self::Mlx5(plan) => Completions::Mlx5(plan.open()),
-            Self::Efa(plan) => Completions::Efa(Box::new(plan.open(op, told, kernel)?)),
-            Self::Siw(plan) => Completions::Siw(plan.open(op, kernel)?),
-        })
+        Ok(Completions(match self {
+            Self::Rings(plan) => Rings::Rxe(plan.open(op, kernel)?),
+            Self::Mlx5(plan) => Rings::Mlx5(plan.open()),
+            Self::Efa(plan) => Rings::Efa(Box::new(plan.open(op, told, kernel)?)),
+            Self::Siw(plan) => Rings::Siw(plan.open(op, kernel)?),
+        }))
     }
 }
 
@@ -77,15 +78,15 @@ impl Completions {
         kernel: &dyn Kernel,
         command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
     ) -> Result<Option<Mapping>> {
-        match self {
-            Self::Rings(queue) => {
+        match &mut self.0 {
+            Rings::Rxe(queue) => {
                 queue.resize(op, kernel, |answer| command((NOTHING, answer), None)).map(|()| None)
             }
-            Self::Mlx5(queue) => queue
+            Rings::Mlx5(queue) => queue
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
             // This was refused before.
-            Self::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
-            Self::Siw(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, siw::NO_RESIZE)),
+            Rings::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
+            Rings::Siw(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, siw::NO_RESIZE)),
         }
     }
 }

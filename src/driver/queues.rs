@@ -1,166 +1,15 @@
-//! The queues of all drivers: rings that the kernel has created, or memory that the device reads itself.
+//! The send queues of all drivers: rings that the kernel has created, or memory that the device reads itself.
 
 use uverbs_abi::types::qp_state;
 
-use super::completion::Place;
 pub(crate) use super::efa::{AtOnce, Looking};
 pub(crate) use super::mlx5::Datagrams;
-#[cfg(feature = "raw")]
-pub use super::mlx5::Unread;
 use super::mlx5::{ADDRESSED, FRAMES, MESSAGES};
 use super::request::RequestKind;
 #[cfg(feature = "raw")]
 use super::seam::Lower;
 use super::seam::{Late, Published, WithSends};
-use super::side::CqSide;
 use super::{efa, mlx5, rxe, siw};
-
-/// A completion queue.
-// The tag is separate, because it is faster to read than one among the fields.
-#[repr(u8)]
-#[derive(Debug)]
-pub(crate) enum Completions {
-    Rings(rxe::Completions),
-    Mlx5(mlx5::Completions),
-    Efa(Box<efa::Completions>),
-    Siw(Box<siw::Completions>),
-}
-
-impl Completions {
-    /// Number of completions that it can hold.
-    pub(crate) fn capacity(&self) -> u32 {
-        match self {
-            Self::Rings(ring) => ring.capacity(),
-            Self::Mlx5(queue) => queue.capacity(),
-            Self::Efa(queue) => queue.capacity(),
-            Self::Siw(queue) => queue.capacity(),
-        }
-    }
-
-    /// Fills `places` with as many completions as there are, gives their slots back immediately, and returns their number. `may_take` is
-    /// called before the first one: if it returns false, nothing is taken.
-    #[inline(always)]
-    pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
-        match self {
-            Self::Rings(ring) => {
-                ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)).unwrap_or(0)
-            }
-            Self::Mlx5(queue) => queue.poll(places, may_take, |place, raised| place.put(raised)),
-            Self::Efa(_) | Self::Siw(_) => self.poll_apart(places, may_take),
-        }
-    }
-
-    /// Whether the device has written no completion.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        match self {
-            Self::Rings(ring) => ring.is_empty(),
-            Self::Mlx5(queue) => queue.is_empty(),
-            Self::Efa(queue) => queue.is_empty(),
-            Self::Siw(queue) => queue.is_empty(),
-        }
-    }
-
-    /// As [`Completions::poll`], by the shortest path. `None` for a driver without such a path, and if there are completions that must
-    /// not be taken.
-    #[inline(always)]
-    pub(crate) fn short_poll<T: Place>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        match self {
-            Self::Rings(ring) => ring.ring().take_if(places, may_take, |place, slot| place.put(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
-        }
-    }
-
-    /// Takes at most one completion by the shortest path, and returns their number. `None` for a driver without such a path, and if the
-    /// completion must not be taken or is [rare](Place::put_plain).
-    #[inline(always)]
-    pub(crate) fn short_one<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        match self {
-            Self::Rings(ring) => ring.ring().take_one(may_take, |slot| place.put_plain(&slot)),
-            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => None,
-        }
-    }
-
-    /// One completion of a device that writes completions itself; false if there is none. `None` for other devices, and if the completion
-    /// must not be taken.
-    #[inline(always)]
-    pub(crate) fn one_in_blocks<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<bool> {
-        match self {
-            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => None,
-            Self::Mlx5(queue) => queue.short_one(may_take, |raised| place.put(raised)),
-        }
-    }
-
-    /// As [`Completions::poll`], for requests that complete in any order. `None` if there are completions that must not be taken, and for
-    /// other queues.
-    #[inline(always)]
-    pub(crate) fn short_poll_numbered<T: Place>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        match self {
-            Self::Efa(queue) => queue.short_poll(places, may_take),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
-        }
-    }
-
-    /// The same for one completion.
-    #[inline(always)]
-    pub(crate) fn short_one_numbered<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        match self {
-            Self::Efa(queue) => queue.short_one(place, may_take),
-            Self::Rings(_) | Self::Mlx5(_) | Self::Siw(_) => None,
-        }
-    }
-
-    /// Gives back the slots of all completions that [`Completions::next_unread`] took.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn release(&mut self) {
-        match self {
-            Self::Mlx5(queue) => queue.release(),
-            Self::Rings(_) | Self::Efa(_) | Self::Siw(_) => {}
-        }
-    }
-
-    /// Removes the completions of a queue pair that was reset. Those of mlx5 and efa show whether they are from before a reset, and queue
-    /// pairs of siw cannot be reset.
-    #[cfg(feature = "raw")]
-    pub(crate) fn forget(&mut self, qp_num: u32) {
-        match self {
-            Self::Rings(ring) => ring.ring().retain(|wc| wc.qp_num != qp_num),
-            Self::Mlx5(_) | Self::Efa(_) | Self::Siw(_) => {}
-        }
-    }
-
-    /// The part of the queue that others than the poller use.
-    pub(crate) fn side(&self) -> CqSide {
-        match self {
-            Self::Rings(_) => CqSide::Rings,
-            Self::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
-            Self::Efa(queue) => CqSide::Efa(queue.shared().clone()),
-            Self::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
-        }
-    }
-}
 
 /// The layout of a send queue.
 #[cfg(feature = "raw")]
@@ -176,7 +25,7 @@ pub enum SendLayout {
     Flagged,
 }
 
-/// How requests are written into a send queue, or how completions are read.
+/// How requests are written into a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Slots,

@@ -143,12 +143,6 @@ impl<T> Places<'_, T> {
     }
 
     #[inline(always)]
-    pub(crate) fn first(&mut self) -> Option<&mut Room<T>> {
-        // SAFETY: by the contract, it is null or there is room for one item, which nothing else uses during the call.
-        unsafe { self.0.cast::<Room<T>>().as_mut() }
-    }
-
-    #[inline(always)]
     pub(crate) fn get(&mut self, count: usize) -> &mut [Room<T>] {
         if self.0.is_null() || !fits::<T>(count) {
             return &mut [];

@@ -11,7 +11,8 @@ use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Handed, Pointer, give_part, take_part};
 use crate::channel;
 use crate::device::{self, Device};
-use crate::slots::{FRONT, block_operations, flagged_operations, front, numbered_operations, operations};
+use crate::providers::rings::with_rings;
+use crate::slots::{FRONT, front, operations};
 
 /// An open device, as C sees it: [`Whole`] without its first part.
 #[repr(C)]
@@ -36,15 +37,7 @@ fn open(device: Pointer) -> Answer<Pointer> {
     let context = device.device.open()?;
     let c = abi::Context {
         device: Pointer::to(&*device),
-        ops: if context.has_numbered_queues() {
-            numbered_operations()
-        } else if context.has_flagged_queues() {
-            flagged_operations()
-        } else if context.has_queues_in_blocks() {
-            block_operations()
-        } else {
-            operations()
-        },
+        ops: with_rings!(context, R => operations::<R>()),
         cmd_fd: context.command_file().map_or(-1, |file| file.as_raw_fd()),
         async_fd: context.as_fd().as_raw_fd(),
         num_comp_vectors: context.completion_vectors() as c_int,

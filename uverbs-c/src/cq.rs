@@ -6,7 +6,7 @@ use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{CompletionObject, InPlace, Place, Raised, Told, Unread};
+use uverbs::raw::{CompletionObject, InPlace, Place, Provider, Raised, Told, Unread};
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
@@ -17,23 +17,24 @@ use crate::cq_ex;
 use crate::domain::Uses;
 use crate::owned::end_shared;
 use crate::providers::CqPart;
+use crate::providers::rings::with_rings;
 
 #[repr(C)]
 pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
     /// Locked by the thread that polls; in the extended interface from the start of a poll to its end.
     pub(crate) queue: Lock<CompletionQueue>,
-    /// The position of such a poll.
+    /// The position of such a poll: one of these, by the driver ([`Rings::cursor`](crate::providers::rings::Rings::cursor)).
     pub(crate) in_place: Beside<InPlace>,
-    pub(crate) current: Beside<Unread>,
-    is_in_place: bool,
+    pub(crate) unread: Beside<Unread>,
+    pub(crate) told: Beside<Told>,
+    /// Whether completions do not show that they are from before a reset.
+    forgets: bool,
     /// The part that needs no lock.
     pub(crate) object: CompletionObject,
     /// Acknowledged events of the channel, and asynchronous ones.
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
-    /// The position of a poll, for queues whose completions name the sender.
-    pub(crate) told: Beside<Told>,
     pub(crate) own: CqPart,
     _domain: Option<Uses>,
 }
@@ -65,20 +66,20 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
     }
     let object = queue.object();
     let in_place = boundary::in_place(&queue);
-    let is_in_place = in_place.is_some();
-    let mut c = cq_ex::part(Pointer::to(context), &wanted, &queue, is_in_place);
+    let forgets = in_place.is_some();
+    let mut c = with_rings!(context.context, R => cq_ex::part::<R>(Pointer::to(context), &wanted));
     c.handle = object.handle();
     c.cqe.set(queue.capacity() as c_int);
     let cq = Cq {
         c,
         queue: Lock::new(queue),
         in_place: Beside::new(in_place.unwrap_or_default()),
-        current: Beside::new(Unread::default()),
-        is_in_place,
+        unread: Beside::new(Unread::default()),
+        told: Beside::new(Told::default()),
+        forgets,
         object,
         completions: Acknowledged::default(),
         events: Acknowledged::default(),
-        told: Beside::new(Told::default()),
         own: CqPart::new(Pointer::from_word(cookie)),
         _domain: wanted.domain,
     };
@@ -149,8 +150,7 @@ impl Cq {
     /// Removes the completions of a queue pair that was reset. Not in the middle of a poll of the extended interface, which may be one of
     /// this thread: libraries for rxe do not do this at all.
     pub(crate) fn forget(&self, qp_num: u32) -> Answer {
-        // The completions of other queues show whether they are from before a reset.
-        if !self.is_in_place {
+        if !self.forgets {
             return Ok(());
         }
         if let Some(mut queue) = self.queue.lock_unless_kept()? {
@@ -203,60 +203,27 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
 }
 
 /// Returns the number of completions. The function in the header has already dereferenced `cq`, so it is not null.
-pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    if !cq.is_in_place {
-        return poll_blocks(cq, count, places);
-    }
+pub(crate) extern "C" fn poll_cq<P: Provider>(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
-    if wanted == 0 || places.first().is_none() {
-        return poll_many(cq, count, places);
+    if wanted > P::FEW {
+        return poll_many::<P>(cq, wanted, places);
     }
     // Most polls find one completion or none, even if the program asks for several.
-    let few = cq.queue.try_with(|queue| queue.short_few_in_place(places.get(wanted)));
-    few.map_or_else(|| poll_several(cq, count, places), |count| count as c_int)
+    let few = cq.queue.try_with(|queue| queue.poll_few_fast::<P, _>(places.get(wanted)));
+    few.map_or_else(|| poll_many::<P>(cq, wanted, places), |count| count as c_int)
 }
 
 #[inline(never)]
-fn poll_several(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let wanted = usize::try_from(count).unwrap_or(0);
-    let several = cq.queue.try_with(|queue| queue.short_poll_in_place(places.get(wanted)));
-    several.map_or_else(|| poll_many(cq, count, places), |count| count as c_int)
-}
-
-/// The same for queues whose completions do not have the kernel's format. Polls for a few completions usually find one or none.
-pub(crate) extern "C" fn poll_blocks(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    if !matches!(count, 1..=4) {
-        return poll_blocks_behind(cq, count, places, 0);
-    }
-    let few = cq.queue.try_with(|queue| {
-        let [place, rest @ ..] = places.get(count as usize) else { return None };
-        let is_there = queue.short_one(place)?;
-        Some((is_there, is_there && !rest.is_empty() && !queue.is_empty()))
-    });
-    match few {
-        Some((is_there, false)) => is_there.into(),
-        Some((_, true)) => poll_blocks_behind(cq, count, places, 1),
-        None => poll_many(cq, count, places),
-    }
-}
-
-/// Continues after the completions that were found.
-#[inline(never)]
-fn poll_blocks_behind(cq: &Cq, count: c_int, mut places: Places<'_, Wc>, there: u8) -> c_int {
-    let rest = places.get(usize::try_from(count).unwrap_or(0)).get_mut(there.into()..).unwrap_or_default();
-    let several = cq.queue.try_with(|queue| queue.short_poll(rest)).unwrap_or_else(|| poll_rest(cq, rest));
-    c_int::from(there) + several as c_int
+fn poll_many<P: Provider>(cq: &Cq, wanted: usize, mut places: Places<'_, Wc>) -> c_int {
+    let many = cq.queue.try_with(|queue| queue.poll_fast::<P, _>(places.get(wanted)));
+    many.map_or_else(|| poll_at_length(cq, wanted, places), |count| count as c_int)
 }
 
 #[inline(never)]
-fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    poll_rest(cq, places.get(usize::try_from(count).unwrap_or(0))) as c_int
-}
-
-fn poll_rest(cq: &Cq, places: &mut [Room<Wc>]) -> usize {
+fn poll_at_length(cq: &Cq, wanted: usize, mut places: Places<'_, Wc>) -> c_int {
     // A child of `fork` finds none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
-    queue.poll_places(places)
+    queue.poll_places(places.get(wanted)) as c_int
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {

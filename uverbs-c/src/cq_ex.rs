@@ -2,33 +2,23 @@
 //!
 //! The queue's lock is held from the start of a poll to its end, as it is by libibverbs' drivers.
 
-mod in_place;
-mod taken;
-mod told;
-
 use std::cell::Cell;
+use std::ffi::c_int;
 
+use nix::libc;
 use uverbs::CompletionQueue;
+use uverbs::raw::{Cursor, Fields, Missed, Shown};
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
-use crate::cq::{CONDITION, Cq, MUTEX, Wanted, make};
+use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
 use crate::domain::used_parent;
+use crate::providers::rings::Rings;
 
 /// The part that C accesses. Every function is set, because the header calls them without a check for null.
-pub(crate) fn part(
-    context: Pointer,
-    wanted: &Wanted,
-    queue: &CompletionQueue,
-    is_in_place: bool,
-) -> abi::CqEx {
-    let functions = match (is_in_place, queue.is_told()) {
-        (true, _) => in_place::FUNCTIONS,
-        (false, true) => told::FUNCTIONS,
-        (false, false) => taken::FUNCTIONS,
-    };
+pub(crate) fn part<R: Rings>(context: Pointer, wanted: &Wanted) -> abi::CqEx {
     abi::CqEx {
         context,
         channel: wanted.channel,
@@ -42,22 +32,22 @@ pub(crate) fn part(
         comp_mask: 0,
         status: Cell::new(0),
         wr_id: Cell::new(0),
-        start_poll: functions.start_poll,
-        next_poll: functions.next_poll,
-        end_poll: functions.end_poll,
-        read_opcode: functions.read_opcode,
-        read_vendor_err: functions.read_vendor_err,
-        read_byte_len: functions.read_byte_len,
-        read_imm_data: functions.read_imm_data,
-        read_qp_num: functions.read_qp_num,
-        read_src_qp: functions.read_src_qp,
-        read_wc_flags: functions.read_wc_flags,
-        read_slid: functions.read_slid,
-        read_sl: functions.read_sl,
-        read_dlid_path_bits: functions.read_dlid_path_bits,
-        read_completion_ts: functions.read_completion_ts,
-        read_cvlan: functions.read_cvlan,
-        read_flow_tag: functions.read_imm_data,
+        start_poll: start_poll::<R> as Function,
+        next_poll: next_poll::<R> as Function,
+        end_poll: end_poll::<R> as Function,
+        read_opcode: read_opcode::<R> as Function,
+        read_vendor_err: read_vendor_err::<R> as Function,
+        read_byte_len: read_byte_len::<R> as Function,
+        read_imm_data: read_imm_data::<R> as Function,
+        read_qp_num: read_qp_num::<R> as Function,
+        read_src_qp: read_src_qp::<R> as Function,
+        read_wc_flags: read_wc_flags::<R> as Function,
+        read_slid: read_slid::<R> as Function,
+        read_sl: read_sl::<R> as Function,
+        read_dlid_path_bits: read_dlid_path_bits::<R> as Function,
+        read_completion_ts: read_completion_ts::<R> as Function,
+        read_cvlan: read_cvlan::<R> as Function,
+        read_flow_tag: read_imm_data::<R> as Function,
         read_tm_info: fill_nothing as Function,
         read_completion_wallclock_ns: read_nothing as Function,
     }
@@ -102,27 +92,137 @@ pub(crate) extern "C" fn create_cq_ex(
     or_null(create(context, attr, 0))
 }
 
-/// The functions that depend on the format of the queue's completions. They are chosen when the queue is created.
-struct Functions {
-    start_poll: Function,
-    next_poll: Function,
-    end_poll: Function,
-    read_opcode: Function,
-    read_vendor_err: Function,
-    read_byte_len: Function,
-    read_imm_data: Function,
-    read_qp_num: Function,
-    read_src_qp: Function,
-    read_wc_flags: Function,
-    read_slid: Function,
-    read_sl: Function,
-    read_dlid_path_bits: Function,
-    read_completion_ts: Function,
-    read_cvlan: Function,
+/// Stores the fields that the program reads without a call.
+#[inline(always)]
+fn show(cq: &Cq, (wr_id, status): Shown) -> c_int {
+    cq.c.wr_id.set(wr_id);
+    cq.c.status.set(status);
+    0
 }
 
-fn is_unknown(attr: Option<&PollCqAttr>) -> bool {
-    attr.is_some_and(|attr| attr.comp_mask != 0)
+/// Moves the cursor by a short path, in a poll that was begun.
+#[inline(always)]
+fn next<R: Rings>(cq: &Cq) -> Result<Shown, Missed> {
+    let next = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.next_fast(cursor));
+    if R::Cursor::SHOWS_BEGIN {
+        cq.queue.within(next)
+    } else {
+        cq.queue.kept(next).unwrap_or(Err(Missed::Nothing))
+    }
+}
+
+extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    if attr.is_some_and(|attr| attr.comp_mask != 0) {
+        return refused();
+    }
+    // Other threads wait from here to the end of the poll.
+    match cq.queue.try_keep_with(|queue| R::cursor(cq).with(|cursor| queue.first_fast(cursor))) {
+        Some(Ok(shown)) => show(cq, shown),
+        Some(Err(Missed::Nothing)) => nothing(cq),
+        Some(Err(Missed::Elsewhere)) => start_elsewhere::<R>(cq),
+        Some(Err(Missed::Other)) => start_at_length::<R>(cq),
+        None => start_late::<R>(cq),
+    }
+}
+
+#[cold]
+#[inline(never)]
+extern "C" fn refused() -> c_int {
+    libc::EINVAL
+}
+
+/// If another thread holds the queue.
+#[cold]
+#[inline(never)]
+fn start_late<R: Rings>(cq: &Cq) -> c_int {
+    if cq.queue.keep() { start_at_length::<R>(cq) } else { libc::ENOENT }
+}
+
+#[inline(never)]
+fn start_elsewhere<R: Rings>(cq: &Cq) -> c_int {
+    match elsewhere::<R>(cq) {
+        Ok(shown) => show(cq, shown),
+        Err(Missed::Nothing) => nothing(cq),
+        Err(_) => start_at_length::<R>(cq),
+    }
+}
+
+#[inline(never)]
+fn start_at_length<R: Rings>(cq: &Cq) -> c_int {
+    let first = cq.queue.kept(|queue| R::cursor(cq).with(|cursor| queue.first(cursor)));
+    first.flatten().map_or_else(|| nothing(cq), |shown| show(cq, shown))
+}
+
+/// No `end_poll` follows.
+#[inline(always)]
+fn nothing(cq: &Cq) -> c_int {
+    cq.queue.give_back();
+    libc::ENOENT
+}
+
+extern "C" fn next_poll<R: Rings>(cq: &Cq) -> c_int {
+    match next::<R>(cq) {
+        Ok(shown) => show(cq, shown),
+        Err(Missed::Nothing) => libc::ENOENT,
+        Err(Missed::Elsewhere) => next_elsewhere::<R>(cq),
+        Err(Missed::Other) => next_at_length::<R>(cq),
+    }
+}
+
+/// Searches the other rings of the queue, if the ring of the previous completion has no further one.
+#[inline(always)]
+fn elsewhere<R: Rings>(cq: &Cq) -> Result<Shown, Missed> {
+    cq.queue.kept(|queue| queue.search::<R::Cursor>()).unwrap_or(Err(Missed::Nothing))?;
+    next::<R>(cq)
+}
+
+#[inline(never)]
+fn next_elsewhere<R: Rings>(cq: &Cq) -> c_int {
+    match elsewhere::<R>(cq) {
+        Ok(shown) => show(cq, shown),
+        Err(Missed::Nothing) => libc::ENOENT,
+        Err(_) => next_at_length::<R>(cq),
+    }
+}
+
+/// A child of `fork` finds none.
+#[inline(never)]
+fn next_at_length<R: Rings>(cq: &Cq) -> c_int {
+    let next = cq.queue.kept(|queue| R::cursor(cq).with(|cursor| queue.next(cursor)));
+    next.flatten().map_or(libc::ENOENT, |shown| show(cq, shown))
+}
+
+/// A child of `fork` gives back no entries, because its parent would lose their completions.
+extern "C" fn end_poll<R: Rings>(cq: &Cq) {
+    let end = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.end(cursor));
+    let is_ended =
+        if R::Cursor::SHOWS_BEGIN { cq.queue.within(end) } else { cq.queue.kept(end) == Some(true) };
+    if is_ended {
+        cq.queue.give_back();
+    }
+}
+
+macro_rules! readers {
+    ($($name:ident as $type:ty: $read:expr;)*) => {
+        $(extern "C" fn $name<R: Rings>(cq: &Cq) -> $type {
+            R::cursor(cq).with(|cursor| $read(&*cursor))
+        })*
+    };
+}
+
+readers! {
+    read_opcode as u32: Fields::opcode;
+    read_vendor_err as u32: Fields::vendor_error;
+    read_byte_len as u32: Fields::byte_len;
+    read_imm_data as u32: Fields::immediate;
+    read_qp_num as u32: Fields::qp_num;
+    read_src_qp as u32: Fields::source_qp;
+    read_wc_flags as u32: |cursor: &R::Cursor| flags(cursor.flags());
+    read_slid as u32: |cursor: &R::Cursor| u32::from(cursor.source_lid());
+    read_sl as u8: Fields::service_level;
+    read_dlid_path_bits as u8: Fields::path_bits;
+    read_completion_ts as u64: Fields::timestamp;
+    read_cvlan as u16: Fields::vlan;
 }
 
 /// Fields with which no queue can be created.

@@ -5,25 +5,15 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, wr_opcode};
-use uverbs::abi::write::Wc;
 use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, ReceiveQueue, Sge};
 
 use crate::abi::SendWr;
 use crate::answer::{Answer, Code, EINVAL};
-use crate::boundary::{Places, Pointer};
-use crate::cq::{self, Cq};
+use crate::boundary::Pointer;
 use crate::post::{self, PlainReceives, ReceiveList, Sending, halves, plain, told, unseen};
 use crate::qp::Qp;
 use crate::request::Bytes;
 use crate::srq::{self, Srq};
-
-pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let wanted = usize::try_from(count).unwrap_or(0);
-    match cq.queue.try_with(|queue| queue.short_poll_flagged(places.get(wanted))) {
-        Some(taken) => taken as c_int,
-        None => cq::poll_cq(cq, count, places),
-    }
-}
 
 type NoPieces = std::iter::Empty<Sge>;
 type NoBytes = std::iter::Empty<&'static [u8]>;

@@ -3,34 +3,12 @@
 
 use std::ffi::c_int;
 
-use uverbs::abi::write::Wc;
 use uverbs::raw::{Batch, FillSends, Lower, ReceiveQueue};
 
 use crate::answer::{Answer, Code};
-use crate::boundary::{Places, Pointer};
-use crate::cq::{self, Cq};
+use crate::boundary::Pointer;
 use crate::post::{self, List};
 use crate::qp::Qp;
-
-pub(crate) extern "C" fn poll_cq(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    if count != 1 {
-        return poll_many(cq, count, places);
-    }
-    // A separate path for one completion, because it is shorter.
-    match cq.queue.try_with(|queue| queue.short_one_numbered(places.first()?)) {
-        Some(taken) => taken as c_int,
-        None => cq::poll_cq(cq, count, places),
-    }
-}
-
-#[inline(never)]
-fn poll_many(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
-    let wanted = usize::try_from(count).unwrap_or(0);
-    match cq.queue.try_with(|queue| queue.short_poll_numbered(places.get(wanted))) {
-        Some(taken) => taken as c_int,
-        None => cq::poll_cq(cq, count, places),
-    }
-}
 
 impl FillSends for List<'_> {
     type Error = Code;

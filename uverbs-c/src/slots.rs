@@ -6,17 +6,15 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::{
-    abi, blocks, buf, counters, cq, cq_ex, domain, flagged, flow, mr, mw, numbered, pd, post, qp, query, srq,
-    wq, xrcd,
-};
+use crate::providers::rings::Rings;
+use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
 
 /// Functions by their offset in a table.
 macro_rules! table {
-    ($len:expr; $($offset:literal $function:path;)*) => {{
+    ($len:expr; $($offset:literal $function:expr;)*) => {{
         let mut table = [std::ptr::null(); $len];
         $(table[$offset / size_of::<Function>()] = $function as Function;)*
         table
@@ -78,43 +76,9 @@ pub(crate) fn front() -> [Function; FRONT] {
     front
 }
 
-/// Positions of the data path's functions in the table below.
-const POLL_CQ: usize = 88 / size_of::<Function>();
-const POST_SRQ_RECV: usize = 160 / size_of::<Function>();
-const POST_SEND: usize = 200 / size_of::<Function>();
-const POST_RECV: usize = 208 / size_of::<Function>();
-
-/// The same, with the shortest paths for queues of datagrams that complete in any order.
-pub(crate) fn numbered_operations() -> ContextOps {
-    let mut table = operations();
-    table[POLL_CQ] = numbered::poll_cq as Function;
-    table[POST_SEND] = numbered::post_send as Function;
-    table[POST_RECV] = numbered::post_recv as Function;
-    table
-}
-
-/// The same, with the shortest paths for queues whose slots have a flag each.
-pub(crate) fn flagged_operations() -> ContextOps {
-    let mut table = operations();
-    table[POLL_CQ] = flagged::poll_cq as Function;
-    table[POST_SRQ_RECV] = flagged::post_srq_recv as Function;
-    table[POST_SEND] = flagged::post_send as Function;
-    table[POST_RECV] = flagged::post_recv as Function;
-    table
-}
-
-/// The same, with the shortest paths for queues that the device reads and writes in its own format of blocks.
-pub(crate) fn block_operations() -> ContextOps {
-    let mut table = operations();
-    table[POLL_CQ] = cq::poll_blocks as Function;
-    table[POST_SRQ_RECV] = blocks::post_srq_recv as Function;
-    table[POST_RECV] = blocks::post_recv as Function;
-    table
-}
-
 /// The functions of `ibv_context_ops`. Today's header calls its entries without a check for null. The other entries are called like the
 /// exported functions of the same names, and all but two are these functions.
-pub(crate) fn operations() -> ContextOps {
+pub(crate) fn operations<R: Rings>() -> ContextOps {
     table! {
         32;
         0 query::query_device;
@@ -128,7 +92,7 @@ pub(crate) fn operations() -> ContextOps {
         64 mw::bind_mw;
         72 mw::dealloc_mw;
         80 cq::create_plain_cq;
-        88 cq::poll_cq;
+        88 cq::poll_cq::<R>;
         96 cq::req_notify_cq;
         104 nothing; // `cq_event`: a driver's handler of completion events
         112 cq::resize_cq;
@@ -137,13 +101,13 @@ pub(crate) fn operations() -> ContextOps {
         136 srq::modify_srq;
         144 srq::query_srq;
         152 srq::destroy_srq;
-        160 srq::post_srq_recv;
+        160 R::POST_SRQ_RECV;
         168 qp::create_qp;
         176 qp::query_qp;
         184 qp::modify_qp;
         192 qp::destroy_qp;
-        200 post::post_send;
-        208 post::post_recv;
+        200 R::POST_SEND;
+        208 R::POST_RECV;
         216 pd::create_ah;
         224 pd::destroy_ah;
         232 qp::attach_mcast;

@@ -184,12 +184,6 @@ impl Context {
         self.driver().has_flagged_queues()
     }
 
-    /// Whether the device itself writes completions, and requests are blocks in its format.
-    #[cfg(feature = "raw")]
-    pub fn has_queues_in_blocks(&self) -> bool {
-        self.driver().has_queues_in_blocks()
-    }
-
     /// Keys of memory windows that must not be invalidated.
     pub(crate) fn window_keys(&self) -> &Keys {
         &self.0.window_keys

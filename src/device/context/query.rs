@@ -271,9 +271,10 @@ impl Context {
         self.driver().has_parent_domains()
     }
 
-    /// Whether its queues contain datagrams that complete in any order. Lists of requests then have a shorter path.
-    pub fn has_numbered_queues(&self) -> bool {
-        self.driver().has_numbered_queues()
+    /// Which provider its queues have.
+    #[cfg(feature = "raw")]
+    pub fn provider(&self) -> crate::driver::ProviderKind {
+        self.driver().provider()
     }
 
     /// Whether the data of a message is written in order, in aligned pieces of 128 bytes.

@@ -29,15 +29,17 @@ use self::poller::{End, IN_A_ROW, Poller, Ring, after};
 use self::sink::Telling;
 use self::sink::{Places, Single};
 use super::doorbell::Doorbell;
-use super::entry::{ENTRY, First};
 #[cfg(feature = "raw")]
-use super::entry::{Told, Untold};
+use super::entry::Told;
+use super::entry::{ENTRY, First};
 use super::track::Track;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Missed;
 use crate::driver::completion::Place;
 use crate::driver::ring::units::{SmallUnits, Units};
-use crate::driver::seam::Kernel;
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
+use crate::driver::seam::{CompletionRing, Kernel};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -320,69 +322,6 @@ impl Completions {
         self.poller.shared()
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.last + 1
-    }
-
-    /// Whether the device has written no completion.
-    #[cfg(feature = "raw")]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rings.iter().all(Ring::is_empty)
-    }
-
-    /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number. `may_take`
-    /// is called before each of them: if it returns false, this completion and those behind it stay in the queue.
-    // A separate function, so that the paths of other drivers do not become longer.
-    #[inline(never)]
-    pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
-        self.many(places, may_take).unwrap_or(0)
-    }
-
-    /// The same. Returns `None` if there are completions and none of them may be taken.
-    #[inline(always)]
-    pub(crate) fn short_poll<T: Place>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        self.many(places, may_take)
-    }
-
-    #[inline(always)]
-    fn many<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> Option<usize> {
-        let most = places.len();
-        let mut sink = Places(places);
-        let end = self.take(&may_take, &mut sink);
-        let count = most - sink.0.len();
-        if count == 0 && end == End::Refused {
-            // Entries that earlier calls took belong to another process, which rings the doorbell.
-            return None;
-        }
-        if count > 0 || may_take() {
-            self.end_batch();
-        }
-        Some(count)
-    }
-
-    /// Takes one completion and gives its entry back. Returns `None` if the full path is needed: the completion may not be taken, or an
-    /// entry was skipped.
-    #[inline(always)]
-    pub(crate) fn short_one<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        match self.take_one(&may_take, &mut Single(place)) {
-            End::Full => {
-                self.shared().give_back(self.taken);
-                Some(1)
-            }
-            // Otherwise entries were skipped and have not been given back, which the full path does.
-            End::Empty if self.is_released() => Some(0),
-            End::Empty | End::Refused | End::Nobodys => None,
-        }
-    }
-
     /// Continues with the next ring.
     #[inline(always)]
     fn turn(&mut self) {
@@ -421,19 +360,19 @@ impl Completions {
         &mut self,
         may_take: impl Fn() -> bool,
         place: &mut Told,
-    ) -> Result<u64, Untold> {
+    ) -> Result<u64, Missed> {
         let taken = self.take_same(may_take, place);
-        taken.map_err(|end| if end == End::Empty { Untold::Elsewhere } else { Untold::Other })
+        taken.map_err(|end| if end == End::Empty { Missed::Elsewhere } else { Missed::Other })
     }
 
-    /// To be called after [`Untold::Elsewhere`]: continues with the next ring that has a completion.
+    /// To be called after [`Missed::Elsewhere`]: continues with the next ring that has a completion.
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn look_elsewhere(&mut self) -> Result<(), Untold> {
+    pub(crate) fn look_elsewhere(&mut self) -> Result<(), Missed> {
         if self.turn_to_filled() {
             Ok(())
         } else {
-            Err(if self.is_released() { Untold::Nothing } else { Untold::Other })
+            Err(if self.is_released() { Missed::Nothing } else { Missed::Other })
         }
     }
 
@@ -447,23 +386,73 @@ impl Completions {
         self.release();
     }
 
-    /// Where the rings are, one after another, for programs that read them directly.
-    #[cfg(feature = "raw")]
-    pub(crate) fn ring(&self) -> OwnRing {
-        OwnRing {
-            address: self.memory.address(),
-            entry_size: ENTRY as u32,
-            entries: self.capacity(),
-            doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
-            most_at_once: 0,
-        }
-    }
-
     /// Gives all entries that were taken back to the device.
     #[inline(always)]
     pub(crate) fn release(&mut self) {
         if !self.is_released() {
             self.shared().give_back(self.taken);
         }
+    }
+}
+
+impl CompletionRing for Completions {
+    fn capacity(&self) -> u32 {
+        self.last + 1
+    }
+
+    #[cfg(feature = "raw")]
+    fn is_empty(&self) -> bool {
+        self.rings.iter().all(Ring::is_empty)
+    }
+
+    #[inline(always)]
+    fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        let most = places.len();
+        let mut sink = Places(places);
+        let end = self.take(&may_take, &mut sink);
+        let count = most - sink.0.len();
+        if count == 0 && end == End::Refused {
+            // Entries that earlier calls took belong to another process, which rings the doorbell.
+            return None;
+        }
+        if count > 0 || may_take() {
+            self.end_batch();
+        }
+        Some(count)
+    }
+
+    /// Not if an entry was skipped.
+    #[inline(always)]
+    fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
+        match self.take_one(&may_take, &mut Single(place)) {
+            End::Full => {
+                self.shared().give_back(self.taken);
+                Some(1)
+            }
+            // Otherwise entries were skipped and have not been given back, which the full path does.
+            End::Empty if self.is_released() => Some(0),
+            End::Empty | End::Refused | End::Nobodys => None,
+        }
+    }
+
+    #[cfg(feature = "raw")]
+    const FEW: usize = 1;
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        self.poll_one_fast(places.first_mut()?, may_take)
+    }
+
+    /// The rings, one after another.
+    #[cfg(feature = "raw")]
+    fn own_ring(&self) -> Option<OwnRing> {
+        Some(OwnRing {
+            address: self.memory.address(),
+            entry_size: ENTRY as u32,
+            entries: self.capacity(),
+            doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
+            most_at_once: 0,
+        })
     }
 }

@@ -18,7 +18,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 
 use super::track::{Done, Track};
-use crate::driver::completion::{Extended, Place, Raised};
+use crate::driver::completion::{Extended, Fields, Place, Raised};
 use crate::driver::ring::units::Item;
 
 /// An entry: the words of an [`RxCdescEx`]. The device also has shorter entries, which do not contain the length of long writes.
@@ -248,7 +248,7 @@ impl Told {
     }
 
     /// A completion of a device whose completions contain no more than those of efa's sends.
-    pub(in crate::driver) fn plain(wc: &Wc) -> Self {
+    pub(crate) fn plain(wc: &Wc) -> Self {
         let Wc { wr_id, status, qp_num, opcode, byte_len: bytes, .. } = *wc;
         Self { wr_id, status, qp_num, opcode, bytes, is_send: true, ..Self::default() }
     }
@@ -264,85 +264,11 @@ impl Told {
     }
 }
 
-/// Why `CompletionQueue::short_told` has taken no completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Untold {
-    /// There is no completion.
-    Nothing,
-    /// There is none in the ring of the previous completion. The other rings have not been searched.
-    Elsewhere,
-    /// There may be one that takes a longer path, such as one of another queue pair than the previous completion.
-    Other,
-}
-
-// One function for each field, because bindings read the fields one by one.
 impl Told {
-    /// The number that was given with the request.
-    #[inline(always)]
-    pub fn wr_id(&self) -> u64 {
-        self.wr_id
-    }
-
-    /// The status: one of [`wc_status`].
-    #[inline(always)]
-    pub fn status(&self) -> u32 {
-        self.status
-    }
-
-    /// The device's own error number.
-    #[inline(always)]
-    pub fn vendor_error(&self) -> u32 {
-        self.entry().base.common.status.into()
-    }
-
-    /// The operation: one of [`wc_opcode`].
-    #[inline(always)]
-    pub fn opcode(&self) -> u32 {
-        self.opcode
-    }
-
-    /// Bytes received, read or written.
-    #[inline(always)]
-    pub fn byte_len(&self) -> u32 {
-        self.bytes
-    }
-
-    /// Immediate data in network byte order; zero if there is none.
-    #[inline(always)]
-    pub fn immediate(&self) -> u32 {
-        if self.has_immediate() { self.entry().base.imm.get().to_be() } else { 0 }
-    }
-
-    /// The number of this side's queue pair.
-    #[inline(always)]
-    pub fn qp_num(&self) -> u32 {
-        self.qp_num
-    }
-
-    /// The number of the sender's queue pair; zero for a request of the send queue.
-    #[inline(always)]
-    pub fn source_qp(&self) -> u32 {
-        if self.is_send { 0 } else { self.entry().base.src_qp_num.get().into() }
-    }
-
-    /// The sender's address handle; zero for a request of the send queue.
-    #[inline(always)]
-    pub fn source(&self) -> u16 {
-        if self.is_send { 0 } else { self.entry().base.ah.get() }
-    }
-
     /// The sender's GID, if the queue was created with `CREATE_CQ_WITH_SGID` and there is no address handle of the sender.
     #[inline(always)]
     pub fn sender(&self) -> [u8; 16] {
         self.entry().src_addr
-    }
-
-    /// Bits of [`WcFlags`], and a bit of this crate, which `uverbs::efa::is_unsolicited_wc` reads.
-    #[inline(always)]
-    pub fn flags(&self) -> u32 {
-        let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
-        let immediate = if self.has_immediate() { WcFlags::WITH_IMM.bits() } else { 0 };
-        immediate | if is_unsolicited { UNSOLICITED } else { 0 }
     }
 
     /// The completion in the kernel's layout.
@@ -360,8 +286,63 @@ impl Told {
         if self.is_send {
             return said;
         }
-        let (src_qp, slid, wc_flags) = (self.source_qp(), self.source(), self.flags());
+        let (src_qp, slid, wc_flags) = (self.source_qp(), self.source_lid(), self.flags());
         Wc { ex: self.immediate(), src_qp, slid, wc_flags, ..said }
+    }
+}
+
+impl Fields for Told {
+    #[inline(always)]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline(always)]
+    fn status(&self) -> u32 {
+        self.status
+    }
+
+    #[inline(always)]
+    fn opcode(&self) -> u32 {
+        self.opcode
+    }
+
+    #[inline(always)]
+    fn vendor_error(&self) -> u32 {
+        self.entry().base.common.status.into()
+    }
+
+    #[inline(always)]
+    fn byte_len(&self) -> u32 {
+        self.bytes
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        if self.has_immediate() { self.entry().base.imm.get().to_be() } else { 0 }
+    }
+
+    #[inline(always)]
+    fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    #[inline(always)]
+    fn source_qp(&self) -> u32 {
+        if self.is_send { 0 } else { self.entry().base.src_qp_num.get().into() }
+    }
+
+    /// Also a bit of this crate, which `uverbs::efa::is_unsolicited_wc` reads.
+    #[inline(always)]
+    fn flags(&self) -> u32 {
+        let is_unsolicited = !self.is_send && self.entry().base.common.flags & CDESC_UNSOLICITED != 0;
+        let immediate = if self.has_immediate() { WcFlags::WITH_IMM.bits() } else { 0 };
+        immediate | if is_unsolicited { UNSOLICITED } else { 0 }
+    }
+
+    #[inline(always)]
+    fn source_lid(&self) -> u16 {
+        if self.is_send { 0 } else { self.entry().base.ah.get() }
     }
 }
 

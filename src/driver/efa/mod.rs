@@ -35,9 +35,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 pub(crate) use self::counter::{CounterPlan, CounterValues};
-pub(crate) use self::entry::UNSOLICITED;
 #[cfg(feature = "raw")]
-pub use self::entry::{Told, Untold};
+pub use self::entry::Told;
+pub(crate) use self::entry::UNSOLICITED;
 pub(crate) use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::{AtOnce, Looking, Sends};

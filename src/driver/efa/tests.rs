@@ -24,13 +24,16 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
 #[cfg(feature = "raw")]
-use crate::driver::bound::{Told, Untold};
 use crate::driver::completion::{Completion, Status};
+#[cfg(feature = "raw")]
+use crate::driver::completion::{Fields, Missed};
+#[cfg(feature = "raw")]
+use crate::driver::cursor::Told;
 use crate::driver::request::{
     Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
 };
 use crate::driver::ring::RingDevice;
-use crate::driver::seam::{Lower, LowerReceive};
+use crate::driver::seam::{CompletionRing, Lower, LowerReceive};
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;

@@ -11,6 +11,8 @@
 //!
 //! Source: `mlx5_cq_arm`, include/linux/mlx5/cq.h; `struct mlx5_cqe64`, device.h; Linux 6.1.
 
+mod poll;
+
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,8 +25,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::completion_ring::{Ring, end_of};
 use super::entry::Found;
-#[cfg(feature = "raw")]
-use super::entry::Unread;
 use super::known::Known;
 use super::track::{Track, is_send};
 use super::{CQ_DOORBELL, Limits, Registers};
@@ -274,39 +274,6 @@ impl Completions {
         &self.shared
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.ring.entries() - 1
-    }
-
-    /// Whether the device has written no completion.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.ring.is_filled(self.position)
-    }
-
-    /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number.
-    /// `may_take` is called before each of them: if it returns false, this completion and those behind it stay in the queue.
-    #[inline(always)]
-    pub(crate) fn poll<T>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&mut T, &Extended),
-    ) -> usize {
-        let mut count = 0;
-        while let Some(rest @ [_, ..]) = places.get_mut(count..) {
-            let taken = match self.run(rest, &may_take, &mut fill) {
-                Ok(0) => self.run_others(rest, &may_take, &mut fill),
-                run => run,
-            };
-            let Ok(taken) = taken else { break };
-            count += taken;
-        }
-        self.release();
-        count
-    }
-
     /// Takes the next completion. Its entry belongs to this side until [`Completions::release`]. `may_take` is called first. The
     /// error says whether the queue is empty.
     ///
@@ -352,72 +319,6 @@ impl Completions {
     fn find(&self, position: u64) -> Option<Found<'_>> {
         let cqe = self.ring.entry(position);
         Found::new(cqe, self.known.get(index_of(&cqe))?, position)
-    }
-
-    /// The next completion in the device's format; see [`Completions::next_if`]. If there is none, entries without a queue pair
-    /// are given back: a poll that finds nothing is not followed by a release, and the queue would fill up with them.
-    #[cfg(feature = "raw")]
-    pub(crate) fn next_unread(
-        &mut self,
-        may_take: impl Fn() -> bool,
-        place: &mut Unread,
-    ) -> Result<(), bool> {
-        let taken = self.next_if(&may_take, |found| {
-            found.keep(place);
-            index_of(&found.cqe)
-        });
-        match taken {
-            Ok(index) => self.known.note(index),
-            Err(true) if may_take() => {
-                self.release();
-                return Err(true);
-            }
-            Err(_) => {}
-        }
-        self.shared.next.store(self.position, Ordering::Release);
-        taken.map(drop)
-    }
-
-    /// A short path for the usual case: a request that succeeded, of the same queue pair as the last completion that the full
-    /// path took. Otherwise it does nothing.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn short_unread(
-        &mut self,
-        may_take: impl Fn() -> bool,
-        place: &mut Unread,
-    ) -> Result<(), bool> {
-        let position = self.position;
-        let Some(cqe) = self.ring.reading().filled(position) else { return Err(true) };
-        let shared = &*self.shared;
-        let is_changed = shared.changes() != self.changes;
-        if !may_take() || is_changed || shared.is_armed() {
-            return Err(false);
-        }
-        let Some(track) = self.known.again(index_of(&cqe)) else { return Err(false) };
-        let Some(found) = Found::succeeded(cqe, track, position) else { return Err(false) };
-        found.keep_good(place);
-        self.position = position + 1;
-        shared.next.store(position + 1, Ordering::Release);
-        Ok(())
-    }
-
-    /// Takes one completion and gives its entry back. Returns `None` if there is a completion that may not be taken.
-    #[inline(always)]
-    pub(crate) fn short_one(
-        &mut self,
-        may_take: impl Fn() -> bool,
-        mut fill: impl FnMut(&Extended),
-    ) -> Option<bool> {
-        let taken = match self.run(&mut [()], &may_take, |(), said| fill(said)) {
-            Ok(0) => self.next_other(may_take).map(|said| fill(&said)),
-            run => run.map(|_| ()),
-        };
-        self.release();
-        match taken {
-            Ok(()) => Some(true),
-            Err(is_empty) => is_empty.then_some(false),
-        }
     }
 
     /// Gives the entries of all completions that were taken back to the device.

@@ -19,6 +19,8 @@ use zerocopy::big_endian::{U16, U32};
 
 use super::track::Track;
 use crate::driver::completion::Extended;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Fields;
 use crate::driver::ring::units::Item;
 
 /// Bit of [`Cqe64::l4_hdr_type_etc`]: a VLAN tag was removed (`cqe_has_vlan`, device.h).
@@ -184,18 +186,88 @@ impl Found<'_> {
 pub struct Unread {
     cqe: Cqe64,
     is_frame: bool,
-    /// The number that was given with the request.
-    pub wr_id: u64,
-    /// One of [`wc_status`].
-    pub status: u32,
-    /// The number of this side's queue pair.
-    pub qp_num: u32,
+    wr_id: u64,
+    status: u32,
+    qp_num: u32,
 }
 
 #[cfg(feature = "raw")]
 impl Default for Unread {
     fn default() -> Self {
         Self { cqe: Cqe64::new_zeroed(), is_frame: false, wr_id: 0, status: 0, qp_num: 0 }
+    }
+}
+
+#[cfg(feature = "raw")]
+impl Fields for Unread {
+    #[inline(always)]
+    fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    #[inline(always)]
+    fn status(&self) -> u32 {
+        self.status
+    }
+
+    fn opcode(&self) -> u32 {
+        match self.kind() {
+            CQE_REQ => self.sent().opcode.into(),
+            CQE_REQ_ERR => wc_opcode::SEND,
+            CQE_RESP_WR_IMM => wc_opcode::RECV_RDMA_WITH_IMM,
+            _ => wc_opcode::RECV,
+        }
+    }
+
+    /// Zero for a request that succeeded.
+    fn vendor_error(&self) -> u32 {
+        let error: ErrCqe = zerocopy::transmute!(self.cqe);
+        if matches!(self.kind(), CQE_REQ_ERR | CQE_RESP_ERR) { error.vendor_err_synd.into() } else { 0 }
+    }
+
+    #[inline(always)]
+    fn byte_len(&self) -> u32 {
+        self.cqe.byte_cnt.get()
+    }
+
+    fn immediate(&self) -> u32 {
+        if self.is_frame { self.cqe.sop_drop_qpn.get() & 0xff_ffff } else { self.message().ex }
+    }
+
+    #[inline(always)]
+    fn qp_num(&self) -> u32 {
+        self.qp_num
+    }
+
+    fn source_qp(&self) -> u32 {
+        self.message().src_qp
+    }
+
+    fn flags(&self) -> u32 {
+        match self.kind() {
+            CQE_RESP_SEND if self.is_frame => received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc).bits(),
+            _ => self.message().wc_flags,
+        }
+    }
+
+    fn source_lid(&self) -> u16 {
+        self.message().slid
+    }
+
+    fn service_level(&self) -> u8 {
+        self.message().sl
+    }
+
+    fn path_bits(&self) -> u8 {
+        self.message().dlid_path_bits
+    }
+
+    fn timestamp(&self) -> u64 {
+        self.cqe.timestamp.get()
+    }
+
+    fn vlan(&self) -> u16 {
+        self.cqe.vlan_info.get()
     }
 }
 
@@ -209,77 +281,12 @@ impl Unread {
         Sent::of(self.cqe.sop_drop_qpn.get())
     }
 
-    /// The operation: one of [`wc_opcode`].
-    pub fn opcode(&self) -> u32 {
-        match self.kind() {
-            CQE_REQ => self.sent().opcode.into(),
-            CQE_REQ_ERR => wc_opcode::SEND,
-            CQE_RESP_WR_IMM => wc_opcode::RECV_RDMA_WITH_IMM,
-            _ => wc_opcode::RECV,
-        }
-    }
-
-    /// The device's own error number; zero for a request that succeeded.
-    pub fn vendor_error(&self) -> u32 {
-        let error: ErrCqe = zerocopy::transmute!(self.cqe);
-        if matches!(self.kind(), CQE_REQ_ERR | CQE_RESP_ERR) { error.vendor_err_synd.into() } else { 0 }
-    }
-
-    /// Bytes received.
-    #[inline(always)]
-    pub fn byte_len(&self) -> u32 {
-        self.cqe.byte_cnt.get()
-    }
-
-    /// Immediate data in network byte order, or the key that was invalidated. For a frame, the flow tag.
-    pub fn immediate(&self) -> u32 {
-        if self.is_frame { self.cqe.sop_drop_qpn.get() & 0xff_ffff } else { self.message().ex }
-    }
-
-    /// Number of the sender's queue pair, for a datagram.
-    pub fn source_qp(&self) -> u32 {
-        self.message().src_qp
-    }
-
-    /// Local identifier (LID) of a datagram's sender, on InfiniBand.
-    pub fn source_lid(&self) -> u16 {
-        self.message().slid
-    }
-
-    /// Service level of a datagram.
-    pub fn service_level(&self) -> u8 {
-        self.message().sl
-    }
-
-    /// The lower bits of the local identifier (LID) to which a datagram was sent: a port may have several of them.
-    pub fn path_bits(&self) -> u8 {
-        self.message().dlid_path_bits
-    }
-
     /// The fields of a received message; for other completions they are zero.
     fn message(&self) -> Wc {
         match self.kind() {
             CQE_RESP_WR_IMM..=CQE_RESP_SEND_INV if !self.is_frame => message(&self.cqe, Wc::default()),
             _ => Wc::default(),
         }
-    }
-
-    /// Bits of [`WcFlags`].
-    pub fn flags(&self) -> u32 {
-        match self.kind() {
-            CQE_RESP_SEND if self.is_frame => received(self.cqe.hds_ip_ext, self.cqe.l4_hdr_type_etc).bits(),
-            _ => self.message().wc_flags,
-        }
-    }
-
-    /// The VLAN tag that was removed from the frame.
-    pub fn vlan(&self) -> u16 {
-        self.cqe.vlan_info.get()
-    }
-
-    /// The time of the completion, in ticks of the device's clock.
-    pub fn timestamp(&self) -> u64 {
-        self.cqe.timestamp.get()
     }
 
     /// The fields that completion counters use.

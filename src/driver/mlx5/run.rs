@@ -174,19 +174,6 @@ impl Completions {
         said
     }
 
-    /// As [`Completions::poll`]. `None` if there is a completion that must not be taken.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn short_poll<T>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-        fill: impl FnMut(&mut T, &Extended),
-    ) -> Option<usize> {
-        let count = self.poll(places, may_take, fill);
-        (count > 0 || self.is_empty()).then_some(count)
-    }
-
     /// As [`Completions::begin_run`], if the completion is of a message that was received into an entry of a shared queue.
     #[inline(always)]
     fn begin_shared<May: Fn() -> bool>(&self, may_take: May) -> Result<Option<Begun<'_, May>>, bool> {

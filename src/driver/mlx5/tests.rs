@@ -25,6 +25,7 @@ use super::sizes::Wanted;
 use super::{CompletionSide, Completions, CqPlan, Form, Limits, QpPlan, Receives, Registers, Sends, WqPlan};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
+use crate::driver::seam::CompletionRing;
 use crate::kernel::mapping::Mapping;
 
 type Copied<'a, T> = std::iter::Copied<std::slice::Iter<'a, T>>;
@@ -44,7 +45,7 @@ fn frame<P, B>(wr_id: u64, head: Option<FrameHead>, data: Data<P, B>) -> Request
 
 /// Takes completions as the safe interface does.
 pub(super) fn poll(queue: &mut Completions, batch: &mut [Completion]) -> usize {
-    queue.poll(batch, || true, |place, extended| *place = extended.into())
+    queue.poll(batch, || true)
 }
 
 /// For a queue pair with its own receive queue.
@@ -404,11 +405,10 @@ fn a_queue_goes_round_and_tells_how_far_it_was_read() {
 fn who_may_take_is_asked_only_when_there_is_something_and_no_leaves_it_there() {
     let mut bench = Bench::new(1, &cap(8, 1, 1, 0));
     let mut batch = Completion::batch::<2>();
-    let fill = |_: &mut Completion, _: &_| unreachable!();
-    assert_eq!(bench.queue.poll(&mut batch, || unreachable!(), fill), 0);
+    assert_eq!(bench.queue.poll(&mut batch, || unreachable!()), 0);
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
-    assert_eq!(bench.queue.poll(&mut batch, || false, fill), 0);
+    assert_eq!(bench.queue.poll(&mut batch, || false), 0);
     assert_eq!(bench.poll(), [(1, Status::Success)]);
 }
 

@@ -16,12 +16,12 @@ use zerocopy::FromZeros;
 
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 pub(super) use self::plans::{Receiving, map_receives};
-use super::completion::Raised;
+use super::completion::{Place, Raised};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
 use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
-use super::seam::{Lower, LowerReceive};
+use super::seam::{CompletionRing, Lower, LowerReceive};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -40,24 +40,46 @@ impl Completions {
         Consumer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
 
-    #[inline(always)]
-    pub(crate) fn ring(&mut self) -> &mut Consumer<Wc> {
-        &mut self.0
-    }
-
-    pub(crate) fn capacity(&self) -> u32 {
-        self.0.geometry().capacity()
-    }
-
     #[cfg(feature = "raw")]
     pub(crate) fn window(&self) -> Opening<Wc> {
         self.0.window()
     }
+}
+
+impl CompletionRing for Completions {
+    fn capacity(&self) -> u32 {
+        self.0.geometry().capacity()
+    }
 
     #[cfg(feature = "raw")]
     #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.available() == 0
+    }
+
+    #[inline(always)]
+    fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        self.0.take_if(places, may_take, |place, slot| place.put_among(&slot))
+    }
+
+    /// Not for a completion that needs a function call.
+    #[inline(always)]
+    fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
+        self.0.take_one(may_take, |slot| place.put_plain(&slot))
+    }
+
+    #[cfg(feature = "raw")]
+    const FEW: usize = usize::MAX;
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        self.0.take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
+    }
+
+    #[cfg(feature = "raw")]
+    fn forget(&mut self, qp_num: u32) {
+        self.0.retain(|wc| wc.qp_num != qp_num);
     }
 }
 

@@ -2,6 +2,7 @@
 //! (`completion.rs`) and memory shared with a device (`ring/`). A driver's folder uses the ground, this folder and its own files; the
 //! files around them, which name all drivers, use everything. A test holds this (tests/house/layers.rs).
 
+mod complete;
 mod flow;
 mod plan;
 mod receive;
@@ -9,6 +10,7 @@ mod receive;
 mod ring;
 mod send;
 
+pub(crate) use self::complete::CompletionRing;
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::plan::DriverQp;

@@ -25,6 +25,7 @@ use crate::driver::completion::{Extended, Place, Raised};
 use crate::driver::ring::Filled;
 #[cfg(feature = "raw")]
 use crate::driver::ring::flagged::IS_SET;
+use crate::driver::seam::CompletionRing;
 use crate::kernel::mapping::Mapping;
 
 /// The word by which events are requested.
@@ -96,24 +97,6 @@ impl Completions {
         &self.alarm
     }
 
-    pub(crate) fn capacity(&self) -> u32 {
-        self.entries.count()
-    }
-
-    /// Whether the kernel has written no completion.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.load(self.taken) & IS_SET == 0
-    }
-
-    /// As [`Completions::take`], and usually as fast as [`Completions::take_plain`].
-    // A separate function, so that its callers do not have to save registers.
-    #[inline(never)]
-    pub(crate) fn poll<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
-        self.take_plain(places, &may_take).unwrap_or_else(|| self.take(places, may_take))
-    }
-
     /// Puts completions into `places`, as many as there are and fit, as long as `may_take` returns true. Gives their entries back, and
     /// returns their number.
     pub(crate) fn take<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
@@ -126,7 +109,7 @@ impl Completions {
         count
     }
 
-    /// The same for one completion.
+    /// Takes the next completion, if there is one and `may_take` returns true. Its entry is given back.
     #[inline(never)]
     pub(crate) fn next(&mut self, may_take: &dyn Fn() -> bool) -> Option<Extended> {
         let mut entries = self.entries.reading();
@@ -141,39 +124,7 @@ impl Completions {
         Some(Extended { wc, ..Extended::default() })
     }
 
-    /// Puts the next completion into its place, if the request has succeeded; false if there is no completion. `None` if the request has
-    /// failed, or if the completion must not be taken.
-    #[inline(always)]
-    pub(crate) fn take_one_plain<T: Place>(
-        &mut self,
-        place: &mut T,
-        may_take: impl Fn() -> bool,
-    ) -> Option<bool> {
-        let mut entries = self.entries.reading();
-        let Some(taken) = entries.taken(self.taken) else { return Some(false) };
-        let opcode = succeeded(taken.word())?;
-        if !may_take() {
-            return None;
-        }
-        place.put(&Plain { filled: taken.filled(), opcode });
-        taken.give_back();
-        self.taken = self.taken.wrapping_add(1);
-        Some(true)
-    }
-
-    /// The same for several completions, up to the first that has failed. `None` only if that is the first one.
-    #[inline(always)]
-    pub(crate) fn take_plain<T: Place>(
-        &mut self,
-        places: &mut [T],
-        may_take: impl Fn() -> bool,
-    ) -> Option<usize> {
-        // A separate case: most polls find one completion or none.
-        let [place, rest @ ..] = places else { return Some(0) };
-        let is_one = self.take_one_plain(place, may_take)?;
-        Some(if !is_one || rest.is_empty() { is_one.into() } else { 1 + self.take_more(rest) })
-    }
-
+    /// Takes completions of requests that have succeeded, up to the first that has not.
     #[inline(never)]
     fn take_more<T: Place>(&mut self, places: &mut [T]) -> usize {
         let (first, mut next) = (self.taken, self.taken);
@@ -187,6 +138,50 @@ impl Completions {
         }
         self.taken = next;
         next.wrapping_sub(first) as usize
+    }
+}
+
+impl CompletionRing for Completions {
+    fn capacity(&self) -> u32 {
+        self.entries.count()
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.entries.load(self.taken) & IS_SET == 0
+    }
+
+    /// Up to the first request that has failed. `None` if that is the first one.
+    #[inline(always)]
+    fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        // A separate case: most polls find one completion or none.
+        let [place, rest @ ..] = places else { return Some(0) };
+        let count = self.poll_one_fast(place, may_take)?;
+        Some(if count == 0 || rest.is_empty() { count } else { 1 + self.take_more(rest) })
+    }
+
+    /// Not if the request has failed.
+    #[inline(always)]
+    fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
+        let mut entries = self.entries.reading();
+        let Some(taken) = entries.taken(self.taken) else { return Some(0) };
+        let opcode = succeeded(taken.word())?;
+        if !may_take() {
+            return None;
+        }
+        place.put(&Plain { filled: taken.filled(), opcode });
+        taken.give_back();
+        self.taken = self.taken.wrapping_add(1);
+        Some(1)
+    }
+
+    #[cfg(feature = "raw")]
+    const FEW: usize = usize::MAX;
+
+    #[inline(always)]
+    fn poll<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> usize {
+        self.poll_fast(places, &may_take).unwrap_or_else(|| self.take(places, may_take))
     }
 }
 

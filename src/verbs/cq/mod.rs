@@ -1,9 +1,9 @@
 //! Completion queues, and the channels that announce completions.
 
 #[cfg(feature = "raw")]
-pub(crate) mod object;
+mod cursor;
 #[cfg(feature = "raw")]
-mod places;
+pub(crate) mod object;
 mod poll;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,19 +20,19 @@ use uverbs_abi::write::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::completion_counter::{Registry, Tally};
+use self::poll::Taking;
+use crate::completion_counter::Registry;
 use crate::device::context::Context;
 use crate::device::context::limits::Size;
 use crate::device::object::{self as objects, Kind, Object};
 use crate::driver::CqShape;
 use crate::driver::completion::Completion;
-use crate::driver::queues::Completions;
+use crate::driver::cq::Completions;
 use crate::driver::side::CqSide;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::event::{self, EventFile};
 use crate::kernel::mapping::Mapping;
-use crate::kernel::process::{Origin, Passage};
 
 /// A completion queue. Created by [`Context::create_cq`] or [`Context::cq`].
 ///
@@ -45,13 +45,7 @@ use crate::kernel::process::{Origin, Passage};
 pub struct CompletionQueue {
     ring: Completions,
     capacity: u32,
-    /// Checked before completions are taken.
-    origin: Origin,
-    /// The same as in the shared part.
-    registry: Arc<Registry>,
-    tally: Tally,
-    /// The word of the registry's gate.
-    passage: Passage,
+    taking: Taking,
     shared: Arc<CompletionQueueCore>,
 }
 
@@ -278,15 +272,11 @@ impl<'a> CompletionQueueBuilder<'a> {
             #[cfg(feature = "raw")]
             events_read: AtomicU32::new(0),
         };
-        let origin = context.origin();
         let capacity = context.driver().granted_entries(entries, real_entries, ring.capacity());
         Ok(CompletionQueue {
             ring,
             capacity,
-            origin,
-            passage: registry.passage(),
-            registry,
-            tally: Tally::default(),
+            taking: Taking::new(context.origin(), &registry),
             shared: Arc::new(shared),
         })
     }
@@ -314,7 +304,7 @@ impl CompletionQueue {
 
     /// Counts a completion that the device did not write.
     pub(crate) fn count_ended(&mut self, completion: &Completion) {
-        self.tally.count(&self.registry, std::slice::from_ref(completion));
+        self.taking.count(std::slice::from_ref(completion));
     }
 
     /// Makes the device send an event only when `count` completions are waiting, or after `period` microseconds; zero disables

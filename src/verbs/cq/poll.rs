@@ -1,8 +1,48 @@
 //! Taking completions.
 
+use std::sync::Arc;
+
 use super::CompletionQueue;
+use crate::completion_counter::{Registry, Tally};
 use crate::driver::completion::Completion;
-use crate::driver::queues::Way;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Extended;
+use crate::driver::cq::with_ring;
+use crate::driver::seam::CompletionRing;
+use crate::kernel::process::{Origin, Passage};
+
+/// Whether completions may be taken, and the count of those that were.
+#[derive(Debug)]
+pub(crate) struct Taking {
+    /// The process that owns the queue.
+    origin: Origin,
+    /// The same as in the shared part.
+    registry: Arc<Registry>,
+    tally: Tally,
+    /// The word of the registry's gate: whether completions may be taken that nobody counts. It is copied before a poll, since it would
+    /// be loaded for each completion otherwise.
+    pub(super) passage: Passage,
+}
+
+impl Taking {
+    pub(super) fn new(origin: Origin, registry: &Arc<Registry>) -> Self {
+        Self { origin, registry: registry.clone(), tally: Tally::default(), passage: registry.passage() }
+    }
+
+    #[inline(always)]
+    pub(super) fn is_here(&self) -> bool {
+        self.origin.is_here()
+    }
+
+    pub(super) fn count(&mut self, completions: &[Completion]) {
+        self.tally.count(&self.registry, completions);
+    }
+
+    #[cfg(feature = "raw")]
+    pub(super) fn count_one(&mut self, completion: &Extended) {
+        self.tally.count_extended(&self.registry, completion);
+    }
+}
 
 impl CompletionQueue {
     /// Takes completions from the queue into `completions`, as many as are available and fit, and returns their number. Never
@@ -17,108 +57,38 @@ impl CompletionQueue {
     #[doc(alias = "ibv_end_poll")]
     #[inline]
     pub fn poll(&mut self, completions: &mut [Completion]) -> usize {
-        match completions {
-            // Each is compared separately, because a match on all variants costs more.
-            [place] if self.ring.way() == Way::Blocks => self.poll_one_in_blocks(place),
-            [place] if self.ring.way() == Way::Numbered => self.poll_one_numbered(place),
-            [place] => self.poll_one(place),
-            _ => self.poll_many(completions),
-        }
+        let Self { ring, taking, .. } = self;
+        with_ring!(&mut ring.0, ring => match completions {
+            [place] => poll_one(ring.by_ref(), place, taking),
+            _ => poll_many(ring.by_ref(), completions, taking),
+        })
     }
+}
 
-    // A separate function each, so that none has to save registers for another one.
+// A function for each length and each driver, so that none has to save registers for another one.
 
-    #[inline(never)]
-    fn poll_one(&mut self, place: &mut Completion) -> usize {
-        let passage = self.passage;
-        // The gate is read only if there is a completion, because most polls find the queue empty.
-        match self.ring.short_one(place, || passage.is_open()) {
-            Some(count) => count,
-            None => self.poll_one_apart(place),
-        }
+#[inline(never)]
+fn poll_one<R: CompletionRing>(ring: &mut R, place: &mut Completion, taking: &mut Taking) -> usize {
+    let passage = taking.passage;
+    match ring.poll_one_fast(place, || passage.is_open()) {
+        Some(count) => count,
+        None => poll_counted(ring, std::slice::from_mut(place), taking),
     }
+}
 
-    /// As [`CompletionQueue::poll_one`], for devices that write completions themselves.
-    #[inline(never)]
-    fn poll_one_in_blocks(&mut self, place: &mut Completion) -> usize {
-        let passage = self.passage;
-        match self.ring.one_in_blocks(place, || passage.is_open()) {
-            Some(is_there) => is_there.into(),
-            None => self.poll_at_length(std::slice::from_mut(place)),
-        }
+#[inline(never)]
+fn poll_many<R: CompletionRing>(ring: &mut R, places: &mut [Completion], taking: &mut Taking) -> usize {
+    let passage = taking.passage;
+    match ring.poll_fast(places, || passage.is_open()) {
+        Some(count) => count,
+        None => poll_counted(ring, places, taking),
     }
+}
 
-    #[inline(never)]
-    fn poll_one_apart(&mut self, place: &mut Completion) -> usize {
-        match self.ring.way() {
-            Way::Slots | Way::Blocks | Way::Numbered => self.poll_at_length(std::slice::from_mut(place)),
-            Way::Flagged => self.poll_one_flagged(place),
-        }
-    }
-
-    /// The same for requests that complete in any order.
-    #[inline(never)]
-    fn poll_one_numbered(&mut self, place: &mut Completion) -> usize {
-        let passage = self.passage;
-        match self.ring.short_one_numbered(place, || passage.is_open()) {
-            Some(count) => count,
-            None => self.poll_at_length(std::slice::from_mut(place)),
-        }
-    }
-
-    /// The same for completions that have a flag each.
-    #[inline(never)]
-    fn poll_one_flagged(&mut self, place: &mut Completion) -> usize {
-        let passage = self.passage;
-        match self.ring.one_flagged(place, || passage.is_open()) {
-            Some(is_there) => is_there.into(),
-            None => self.poll_at_length(std::slice::from_mut(place)),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_many(&mut self, completions: &mut [Completion]) -> usize {
-        let passage = self.passage;
-        match self.ring.short_poll(completions, || passage.is_open()) {
-            Some(count) => count,
-            None => self.poll_many_apart(completions),
-        }
-    }
-
-    /// As [`CompletionQueue::poll_many`], for queues without its short path, and for completions that this path does not take.
-    #[inline(never)]
-    fn poll_many_apart(&mut self, completions: &mut [Completion]) -> usize {
-        match self.ring.way() {
-            Way::Slots | Way::Blocks => self.poll_at_length(completions),
-            Way::Numbered => self.poll_many_numbered(completions),
-            Way::Flagged => self.poll_many_flagged(completions),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_many_numbered(&mut self, completions: &mut [Completion]) -> usize {
-        let passage = self.passage;
-        match self.ring.short_poll_numbered(completions, || passage.is_open()) {
-            Some(count) => count,
-            None => self.poll_at_length(completions),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_many_flagged(&mut self, completions: &mut [Completion]) -> usize {
-        let passage = self.passage;
-        match self.ring.short_poll_flagged(completions, || passage.is_open()) {
-            Some(count) => count,
-            None => self.poll_at_length(completions),
-        }
-    }
-
-    /// As [`CompletionQueue::poll`], for every queue and every completion, with the count for completion counters.
-    #[inline(never)]
-    fn poll_at_length(&mut self, completions: &mut [Completion]) -> usize {
-        let origin = self.origin;
-        let count = self.ring.poll(completions, || origin.is_here());
-        self.tally.count(&self.registry, &completions[..count]);
-        count
-    }
+/// For every completion, with the count for completion counters.
+#[inline(never)]
+fn poll_counted<R: CompletionRing>(ring: &mut R, places: &mut [Completion], taking: &mut Taking) -> usize {
+    let count = ring.poll(places, || taking.is_here());
+    taking.count(&places[..count]);
+    count
 }

@@ -2,5 +2,6 @@
 
 pub(crate) mod efa;
 pub(crate) mod mlx5;
+pub(crate) mod rings;
 
 pub(crate) use self::efa::{CqPart, QpPart};

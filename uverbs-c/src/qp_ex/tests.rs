@@ -6,6 +6,7 @@ use std::sync::Arc;
 use uverbs::abi::types::{AccessFlags, QpAttrMask, mtu, qp_state, srq_type, wc_status, wr_opcode};
 use uverbs::abi::write::{AhAttr, Wc};
 use uverbs::raw::Sge;
+use uverbs::raw::provider::Rxe;
 use uverbs::{MemoryRegion, SoftDevice};
 use zerocopy::FromZeros;
 
@@ -92,7 +93,7 @@ fn state(qp: &Qp) -> u32 {
 
 fn poll(cq: &Cq) -> Option<Wc> {
     let mut wc = [Wc::new_zeroed()];
-    let found = poll_cq(cq, 1, Places::of(&mut wc));
+    let found = poll_cq::<Rxe>(cq, 1, Places::of(&mut wc));
     assert!(found >= 0);
     (found == 1).then(|| wc[0])
 }

@@ -3,7 +3,8 @@
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 
 use super::*;
-use crate::driver::queues::{Completions as Queue, Unread};
+use crate::driver::cq::{Completions as Queue, Rings};
+use crate::driver::cursor::{Cursor, Unread};
 use crate::driver::seam::OwnRing;
 
 #[test]
@@ -70,7 +71,7 @@ fn the_rings_are_where_they_were_mapped() {
     let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.ring();
     assert_eq!((address, doorbell), (at(RQ), at(PAGE) + RQ_DOORBELL as u64));
     assert_eq!([entry_size, entries], [16, 8]);
-    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.queue.ring();
+    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.queue.own_ring().unwrap();
     assert_eq!((address, doorbell), (at(CQ), at(PAGE) + CQ_DOORBELL as u64));
     assert_eq!([entry_size, entries], [32, 4]);
 }
@@ -88,14 +89,13 @@ fn bindings_read_what_a_poll_tells() {
         entry.base.ah = 3.into();
     });
     bench.deliver(0, failed, |entry| entry.base.common.status = 5);
-    let mut queue = Queue::Efa(Box::new(bench.queue));
-    assert!(queue.is_told());
+    let mut queue = Queue(Rings::Efa(Box::new(bench.queue)));
     let mut unread = Unread::default();
-    assert_eq!(queue.short_unread(|| true, &mut unread), Err(false), "there is another way");
-    assert!(!queue.next_unread(|| true, &mut unread));
+    assert_eq!(unread.next_fast(&mut queue, || true), Err(Missed::Other), "the cursor of another driver");
+    assert_eq!((unread.next(&mut queue, || true), unread.end(&mut queue)), (None, false));
     let mut read = || {
         let mut told = Told::default();
-        queue.next_told(|| true, &mut told).ok().map(|()| told.wc())
+        told.next(&mut queue, || true).map(|_| told.wc())
     };
     let sent = read().unwrap();
     assert_eq!((sent.wr_id, sent.status, sent.opcode, sent.qp_num), (1, 0, wc_opcode::SEND, NUMBER));
@@ -116,8 +116,8 @@ fn the_shortest_way_takes_what_is_plain() {
     let mut told = Told::default();
     let numbers = [1, 2, 3].map(|wr_id| bench.receive(wr_id, &[PIECE]).unwrap());
     let sent = bench.send(9).unwrap();
-    assert_eq!(bench.queue.short_told(|| true, &mut told), Err(Untold::Elsewhere));
-    assert_eq!(bench.queue.look_elsewhere(), Err(Untold::Nothing));
+    assert_eq!(bench.queue.short_told(|| true, &mut told), Err(Missed::Elsewhere));
+    assert_eq!(bench.queue.look_elsewhere(), Err(Missed::Nothing));
     bench.deliver(0, numbers[0], |entry| entry.base.length = 11.into());
     bench.deliver(0, numbers[1], |entry| entry.base.length = 12.into());
     // A second completion of the same request, and one with immediate data.
@@ -125,27 +125,27 @@ fn the_shortest_way_takes_what_is_plain() {
     bench.deliver(0, numbers[2], |entry| entry.base.common.flags |= CDESC_HAS_IMM);
     let short = |queue: &mut Completions, told: &mut Told| loop {
         match queue.short_told(|| true, told) {
-            Err(Untold::Elsewhere) => queue.look_elsewhere()?,
+            Err(Missed::Elsewhere) => queue.look_elsewhere()?,
             answer => return answer,
         }
     };
-    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "none is known to be the same");
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Missed::Other), "none is known to be the same");
     assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
     assert_eq!((told.wr_id(), told.byte_len()), (1, 11));
-    assert_eq!(bench.queue.short_told(|| false, &mut told), Err(Untold::Other), "in a child of fork");
+    assert_eq!(bench.queue.short_told(|| false, &mut told), Err(Missed::Other), "in a child of fork");
     assert_eq!(short(&mut bench.queue, &mut told), Ok(2));
     assert_eq!((told.byte_len(), told.opcode(), told.qp_num()), (12, wc_opcode::RECV, NUMBER));
-    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "it is nobody's");
-    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "immediate data");
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Missed::Other), "it is nobody's");
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Missed::Other), "immediate data");
     bench.complete(1, sent, 0);
     assert_eq!(bench.queue.next_told(|| true, &mut told), Ok(()));
     assert_eq!((told.wr_id(), told.flags()), (3, WcFlags::WITH_IMM.bits()));
     assert_eq!(short(&mut bench.queue, &mut told), Ok(9), "in the other ring");
     assert_eq!((told.opcode(), told.byte_len(), told.flags()), (wc_opcode::SEND, 0, 0));
-    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Other), "the device is to be told");
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Missed::Other), "the device is to be told");
     bench.queue.end_batch();
     assert_eq!(bench.doorbell(CQ_DOORBELL) & 0xffff, 5);
-    assert_eq!(short(&mut bench.queue, &mut told), Err(Untold::Nothing));
+    assert_eq!(short(&mut bench.queue, &mut told), Err(Missed::Nothing));
 }
 
 #[test]

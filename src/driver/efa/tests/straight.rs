@@ -407,8 +407,8 @@ fn one_completion_at_a_time_is_that_of_several() {
     let mut bench = Bench::ready();
     let one = |bench: &mut Bench| {
         let mut place = Completion::default();
-        let taken = bench.queue.short_one(&mut place, || true);
-        assert!(taken.is_none() || bench.queue.short_one(&mut place, || false) != Some(1));
+        let taken = bench.queue.poll_one_fast(&mut place, || true);
+        assert!(taken.is_none() || bench.queue.poll_one_fast(&mut place, || false) != Some(1));
         taken.map(|count| (count, place.wr_id, place.is_receive(), place.len))
     };
     assert_eq!(one(&mut bench), Some((0, 0, false, 0)));
@@ -419,7 +419,7 @@ fn one_completion_at_a_time_is_that_of_several() {
         let number = bench.send(round).unwrap();
         bench.complete(round as usize % 2, number, 0);
         let mut place = Completion::default();
-        assert_eq!(bench.queue.short_one(&mut place, || false), None, "it may not");
+        assert_eq!(bench.queue.poll_one_fast(&mut place, || false), None, "it may not");
         assert_eq!(one(&mut bench), Some((1, round, false, 0)));
         let number = bench.receive(round + 10, &[PIECE]).unwrap();
         bench.deliver(round as usize % 2, number, |entry| entry.base.length = 9.into());

@@ -3,6 +3,8 @@
 use uverbs_abi::mlx5::wqe::{CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_WR_IMM};
 
 use super::*;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Fields;
 
 fn bench() -> Bench {
     let mut bench = Bench::of(Form::Messages, 0, &cap(4, 4, 1, 0));
@@ -167,7 +169,7 @@ fn an_answer_that_stands_in_the_entry_is_an_error() {
             let mut unread = super::super::Unread::default();
             assert!(bench.queue.short_unread(|| true, &mut unread).is_err());
             bench.queue.next_unread(|| true, &mut unread).unwrap();
-            assert_eq!((unread.wr_id, unread.status), (2, uverbs_abi::types::wc_status::GENERAL_ERR));
+            assert_eq!((unread.wr_id(), unread.status()), (2, uverbs_abi::types::wc_status::GENERAL_ERR));
         }
     }
 }

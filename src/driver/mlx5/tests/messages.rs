@@ -15,6 +15,8 @@ use super::super::AhPlan;
 use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
+#[cfg(feature = "raw")]
+use crate::driver::completion::{Fields, Missed};
 use crate::driver::mlx5::{ADDRESSED, Form, MESSAGES};
 use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
 use crate::driver::seam::Lower;
@@ -277,7 +279,7 @@ fn what_came_is_read_where_it_lies() {
             bench.complete(kind, 0, fill);
             let mut place = Unread::default();
             // The short path takes only completions of the same queue pair as the last one.
-            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
+            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(Missed::Other));
             assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
             if is_short {
                 let counter = if kind == CQE_REQ { bench.sends.next_slot() as u16 } else { 1 };
@@ -289,7 +291,7 @@ fn what_came_is_read_where_it_lies() {
             }
             let read = (place.source_qp(), place.source_lid(), place.service_level(), place.path_bits());
             let wanted = if kind == CQE_REQ { (0, 0, 0, 0) } else { (0x55, 9, 0xb, 3) };
-            assert_eq!((place.wr_id, place.immediate(), read), (7, word, wanted), "{kind}");
+            assert_eq!((place.wr_id(), place.immediate(), read), (7, word, wanted), "{kind}");
         }
     }
 }
@@ -308,9 +310,9 @@ fn data_in_a_completion_that_was_not_asked_for_is_an_error() {
         {
             bench.complete(CQE_RESP_SEND, 1, |cqe| cqe.op_own = format << 2);
             let mut place = Unread::default();
-            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(false));
+            assert_eq!(bench.queue.short_unread(|| true, &mut place), Err(Missed::Other));
             assert_eq!(bench.queue.next_unread(|| true, &mut place), Ok(()));
-            assert_eq!((place.wr_id, place.status), (9, wc_status::GENERAL_ERR));
+            assert_eq!((place.wr_id(), place.status()), (9, wc_status::GENERAL_ERR));
         }
     }
 }

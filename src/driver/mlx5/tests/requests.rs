@@ -5,11 +5,14 @@ use uverbs_abi::types::SendFlags;
 use zerocopy::FromBytes;
 
 use super::{Bench, PIECE, all, cap, ends, frame, inline, limits, pieces, poll};
-use crate::driver::completion::{Completion, Extended, Status};
-use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
 #[cfg(feature = "raw")]
-use crate::driver::queues::Unread;
+use crate::driver::completion::Fields;
+use crate::driver::completion::{Completion, Extended, Status};
+#[cfg(feature = "raw")]
+use crate::driver::cursor::Unread;
+use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
+use crate::driver::seam::CompletionRing;
 use crate::driver::seam::Lower;
 
 /// Number, units and flags of the request in a block.
@@ -369,7 +372,7 @@ fn what_is_nobodys_is_given_back_where_a_poll_finds_nothing() {
     // A child of `fork` gives nothing back, and does not request an event.
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
-    assert_eq!((bench.queue.next_unread(|| true, &mut place), place.wr_id), (Ok(()), 1));
+    assert_eq!((bench.queue.next_unread(|| true, &mut place), place.wr_id()), (Ok(()), 1));
     assert_eq!((bench.queue.next_unread(|| false, &mut place), read(&bench)), (Err(true), 3));
 }
 
@@ -412,7 +415,7 @@ fn each_completion_of_a_poll_is_asked_for() {
     let asked = std::cell::Cell::new(0);
     let once = || asked.replace(asked.get() + 1) == 0;
     let mut batch = Completion::batch::<4>();
-    let count = bench.queue.poll(&mut batch, once, |place, extended| *place = extended.into());
+    let count = bench.queue.poll(&mut batch, once);
     assert_eq!((count, batch[0].wr_id, asked.get()), (1, 1, 2));
     assert_eq!(bench.poll(), [(2, Status::Success)]);
 }

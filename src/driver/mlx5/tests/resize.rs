@@ -10,6 +10,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::{Bench, PIECE, cap, limits};
 use crate::driver::completion::Status;
 use crate::driver::mlx5::{CqPlan, Registers};
+use crate::driver::seam::CompletionRing;
 use crate::kernel::error::Error;
 use crate::kernel::mapping::Mapping;
 

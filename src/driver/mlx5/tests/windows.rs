@@ -3,6 +3,8 @@
 use uverbs_abi::types::AccessFlags;
 
 use super::*;
+#[cfg(feature = "raw")]
+use crate::driver::completion::Fields;
 use crate::driver::mlx5::MESSAGES;
 use crate::driver::request::Binding;
 use crate::driver::seam::Lower;
@@ -108,7 +110,7 @@ fn which_change_it_was_is_read_where_it_lies() {
         if bench.queue.short_unread(|| true, &mut place).is_err() {
             bench.queue.next_unread(|| true, &mut place).unwrap();
         }
-        assert_eq!((place.wr_id, place.opcode()), (7, wanted));
+        assert_eq!((place.wr_id(), place.opcode()), (7, wanted));
     }
 }
 

@@ -146,17 +146,17 @@ fn what_was_not_published_is_not_taken_out_as_late() {
 fn completions_that_have_failed_are_for_the_long_way() {
     let mut bench = Bench::new();
     let mut places = [Extended::default(); 4];
-    assert_eq!(bench.queue.take_plain(&mut places, || panic!("there is none")), Some(0));
+    assert_eq!(bench.queue.poll_fast(&mut places, || panic!("there is none")), Some(0));
     for (id, status) in [(1, 0), (2, 0), (3, 4), (4, 0)] {
         assert!(bench.complete(entry(id, OP_SEND, status)));
     }
-    assert_eq!(bench.queue.take_plain(&mut places[..0], || true), Some(0));
-    assert_eq!(bench.queue.take_plain(&mut places, || false), None, "it may not");
-    assert_eq!(bench.queue.take_plain(&mut places, || true), Some(2));
+    assert_eq!(bench.queue.poll_fast(&mut places[..0], || true), Some(0));
+    assert_eq!(bench.queue.poll_fast(&mut places, || false), None, "it may not");
+    assert_eq!(bench.queue.poll_fast(&mut places, || true), Some(2));
     assert_eq!(places.map(|place| place.wc.wr_id), [1, 2, 0, 0]);
-    assert_eq!((bench.queue.take_plain(&mut places, || true), bench.queue.is_empty()), (None, false));
+    assert_eq!((bench.queue.poll_fast(&mut places, || true), bench.queue.is_empty()), (None, false));
     let wcs = bench.poll();
     assert_eq!([wcs[0].wr_id, wcs[1].wr_id], [3, 4]);
     assert_eq!([wcs[0].status, wcs[1].status], [wc_status::WR_FLUSH_ERR, wc_status::SUCCESS]);
-    assert_eq!(bench.queue.take_plain(&mut places, || true), Some(0));
+    assert_eq!(bench.queue.poll_fast(&mut places, || true), Some(0));
 }

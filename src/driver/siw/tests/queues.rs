@@ -255,20 +255,21 @@ fn one_completion_is_taken_at_a_time() {
 #[cfg(feature = "raw")]
 #[test]
 fn a_binding_is_told_what_a_completion_says() {
-    use crate::driver::bound::Told;
-    use crate::driver::queues::Completions;
+    use crate::driver::completion::Fields;
+    use crate::driver::cq::{Completions, Rings};
+    use crate::driver::cursor::{Cursor, Told};
 
     let mut bench = Bench::new();
     assert!(bench.complete(entry(7, OP_READ, 0)));
-    let (mut queue, mut told) = (Completions::Siw(Box::new(bench.queue)), Told::default());
-    assert_eq!(queue.next_told(|| false, &mut told), Err(false), "it may not be taken");
-    assert_eq!(queue.next_told(|| true, &mut told), Ok(()));
+    let (mut queue, mut told) = (Completions(Rings::Siw(Box::new(bench.queue))), Told::default());
+    assert_eq!(told.next(&mut queue, || false), None, "it may not be taken");
+    assert_eq!(told.next(&mut queue, || true), Some((7, wc_status::SUCCESS)));
     assert_eq!((told.wr_id(), told.status(), told.qp_num()), (7, wc_status::SUCCESS, NUMBER));
     assert_eq!((told.opcode(), told.byte_len()), (wc_opcode::RDMA_READ, 9));
-    assert_eq!((told.flags(), told.source_qp(), told.source(), told.immediate()), (0, 0, 0, 0));
+    assert_eq!((told.flags(), told.source_qp(), told.source_lid(), told.immediate()), (0, 0, 0, 0));
     assert_eq!((told.wc().wr_id, told.wc().opcode), (7, wc_opcode::RDMA_READ));
-    queue.release_told();
-    assert_eq!(queue.next_told(|| true, &mut told), Err(true), "there is none");
+    assert!(told.end(&mut queue));
+    assert_eq!(told.next(&mut queue, || true), None, "there is none");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nix::libc;
 use uverbs::abi::efa::CREATE_CQ_WITH_SGID;
 use uverbs::efa::DeviceCaps;
-use uverbs::raw::Told;
+use uverbs::raw::{Fields, Told};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{device, given, only};
@@ -88,7 +88,7 @@ pub(crate) extern "C" fn cq_from_ibv_cq_ex(cq: Option<&Cq>) -> Pointer {
 const UNKNOWN: u16 = 0xffff;
 
 extern "C" fn read_sgid(part: &CqPart, mut sgid: Places<'_, u8>) -> c_int {
-    let sender = part.with(|told| (told.source() == UNKNOWN).then_some(told.sender())).flatten();
+    let sender = part.with(|told| (told.source_lid() == UNKNOWN).then_some(told.sender())).flatten();
     match sender.and_then(|sender| sgid.write_prefix(&sender, sender.len())) {
         Some(()) => 0,
         None => -libc::ENOENT,

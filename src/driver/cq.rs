@@ -1,0 +1,84 @@
+//! The completion queues of all drivers.
+
+#[cfg(feature = "raw")]
+use uverbs_abi::write::Wc;
+
+#[cfg(feature = "raw")]
+use super::ring::Opening;
+use super::seam::CompletionRing;
+#[cfg(feature = "raw")]
+use super::seam::OwnRing;
+use super::side::CqSide;
+use super::{efa, mlx5, rxe, siw};
+
+/// The part of a completion queue that polls, of any driver.
+#[derive(Debug)]
+pub struct Completions(pub(crate) Rings);
+
+// The tag is separate, because it is faster to read than one among the fields.
+#[repr(u8)]
+#[derive(Debug)]
+pub(crate) enum Rings {
+    Rxe(rxe::Completions),
+    Mlx5(mlx5::Completions),
+    Efa(Box<efa::Completions>),
+    Siw(Box<siw::Completions>),
+}
+
+/// Uses the ring of a queue. The code is compiled for each driver.
+macro_rules! with_ring {
+    ($queue:expr, $ring:ident => $work:expr) => {
+        match $queue {
+            $crate::driver::cq::Rings::Rxe($ring) => $work,
+            $crate::driver::cq::Rings::Mlx5($ring) => $work,
+            $crate::driver::cq::Rings::Efa($ring) => $work,
+            $crate::driver::cq::Rings::Siw($ring) => $work,
+        }
+    };
+}
+pub(crate) use with_ring;
+
+impl Completions {
+    /// Number of completions that it can hold.
+    pub(crate) fn capacity(&self) -> u32 {
+        with_ring!(&self.0, ring => ring.capacity())
+    }
+
+    /// Whether the device has written no completion.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        with_ring!(&self.0, ring => ring.is_empty())
+    }
+
+    /// Removes the completions of a queue pair that was reset, if they do not show that they are from before the reset.
+    #[cfg(feature = "raw")]
+    pub(crate) fn forget(&mut self, qp_num: u32) {
+        with_ring!(&mut self.0, ring => ring.forget(qp_num));
+    }
+
+    /// The ring, if a program may use it directly.
+    #[cfg(feature = "raw")]
+    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
+        with_ring!(&self.0, ring => ring.own_ring())
+    }
+
+    /// The completions in the ring, if they have the kernel's format there.
+    #[cfg(feature = "raw")]
+    pub(crate) fn window(&self) -> Option<Opening<Wc>> {
+        match &self.0 {
+            Rings::Rxe(ring) => Some(ring.window()),
+            Rings::Mlx5(_) | Rings::Efa(_) | Rings::Siw(_) => None,
+        }
+    }
+
+    /// The part of the queue that others than the poller use.
+    pub(crate) fn side(&self) -> CqSide {
+        match &self.0 {
+            Rings::Rxe(_) => CqSide::Rings,
+            Rings::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
+            Rings::Efa(queue) => CqSide::Efa(queue.shared().clone()),
+            Rings::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Cursors, with which bindings go through completions one by one.
+
+use uverbs_abi::types::wc_status;
+
+use super::completion::{Extended, Fields, Missed};
+use super::cq::{Completions, Rings};
+pub use super::efa::Told;
+pub use super::mlx5::Unread;
+
+/// The number and the status of a completion.
+pub type Shown = (u64, u32);
+
+/// A position in a completion queue, and the completion there: for `ibv_start_poll`, `ibv_next_poll` and `ibv_end_poll`.
+///
+/// How a completion is kept while its fields are read depends on the driver, so there are several cursors. A cursor is used with one queue,
+/// of its driver; with another one it finds nothing.
+pub trait Cursor: Fields {
+    /// Whether the cursor itself shows that a poll was begun.
+    const SHOWS_BEGIN: bool = false;
+
+    /// Moves to the first completion of a poll, by the shortest path.
+    ///
+    /// # Errors
+    /// Why no completion was taken.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn first_fast(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Result<Shown, Missed> {
+        self.next_fast(queue, may_take)
+    }
+
+    /// The same, to the next completion.
+    ///
+    /// # Errors
+    /// Why no completion was taken.
+    #[doc(hidden)]
+    fn next_fast(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Result<Shown, Missed>;
+
+    /// Searches the other rings, after [`Missed::Elsewhere`]. If it succeeds, the short path may find a completion there.
+    ///
+    /// # Errors
+    /// Why it would not find one. This is never [`Missed::Elsewhere`].
+    #[doc(hidden)]
+    #[inline(always)]
+    fn search(_queue: &mut Completions) -> Result<(), Missed> {
+        Err(Missed::Other)
+    }
+
+    /// As [`Cursor::first_fast`], for every completion.
+    #[doc(hidden)]
+    fn first(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
+        self.next(queue, may_take)
+    }
+
+    /// The same, to the next completion.
+    #[doc(hidden)]
+    fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown>;
+
+    /// Gives back the entries of all completions that were taken. Returns false, with nothing done, if the cursor shows that no poll was
+    /// begun.
+    #[doc(hidden)]
+    fn end(&mut self, queue: &mut Completions) -> bool;
+
+    /// The completion as completion counters need it.
+    #[doc(hidden)]
+    fn extended(&self) -> Extended;
+}
+
+impl Cursor for Unread {
+    #[inline(always)]
+    fn next_fast(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Result<Shown, Missed> {
+        let Rings::Mlx5(ring) = &mut queue.0 else { return Err(Missed::Other) };
+        ring.short_unread(may_take, self).map(|()| (self.wr_id(), self.status()))
+    }
+
+    fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
+        let Rings::Mlx5(ring) = &mut queue.0 else { return None };
+        ring.next_unread(may_take, self).ok()?;
+        Some((self.wr_id(), self.status()))
+    }
+
+    #[inline(always)]
+    fn end(&mut self, queue: &mut Completions) -> bool {
+        let Rings::Mlx5(ring) = &mut queue.0 else { return false };
+        ring.release();
+        true
+    }
+
+    fn extended(&self) -> Extended {
+        Unread::extended(self)
+    }
+}
+
+/// Completions of siw do not name a sender. Their entries are given back immediately.
+impl Cursor for Told {
+    #[inline(always)]
+    fn next_fast(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Result<Shown, Missed> {
+        let Rings::Efa(ring) = &mut queue.0 else { return Err(Missed::Other) };
+        ring.short_told(may_take, self).map(|wr_id| (wr_id, wc_status::SUCCESS))
+    }
+
+    #[inline(always)]
+    fn search(queue: &mut Completions) -> Result<(), Missed> {
+        let Rings::Efa(ring) = &mut queue.0 else { return Err(Missed::Other) };
+        ring.look_elsewhere()
+    }
+
+    #[inline(never)]
+    fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
+        match &mut queue.0 {
+            Rings::Efa(ring) => ring.next_told(may_take, self).ok()?,
+            Rings::Siw(ring) => *self = Self::plain(&ring.next(&may_take)?.wc),
+            Rings::Rxe(_) | Rings::Mlx5(_) => return None,
+        }
+        Some((self.wr_id(), self.status()))
+    }
+
+    #[inline(always)]
+    fn end(&mut self, queue: &mut Completions) -> bool {
+        if let Rings::Efa(ring) = &mut queue.0 {
+            ring.end_batch();
+        }
+        true
+    }
+
+    fn extended(&self) -> Extended {
+        Extended { wc: self.wc(), ..Extended::default() }
+    }
+}

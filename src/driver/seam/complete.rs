@@ -1,0 +1,60 @@
+//! What a driver's completion queue does.
+
+#[cfg(feature = "raw")]
+use super::OwnRing;
+use crate::driver::completion::Place;
+
+/// The part of a driver's completion queue that polls.
+///
+/// Each poll calls `may_take` after it has found a completion, because most polls find none. If it returns false, nothing is taken.
+pub(crate) trait CompletionRing {
+    /// This queue, also where it is in a box.
+    fn by_ref(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Number of completions that it can hold.
+    fn capacity(&self) -> u32;
+
+    /// Whether the device has written no completion.
+    #[cfg(feature = "raw")]
+    fn is_empty(&self) -> bool;
+
+    /// Moves completions into `places`, as many as there are and fit, gives their entries back to the device, and returns their number.
+    /// `None`, with nothing taken, if the first completion must not be taken, or if this path does not handle it.
+    fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize>;
+
+    /// The same for one place.
+    #[inline(always)]
+    fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
+        self.poll_fast(std::slice::from_mut(place), may_take)
+    }
+
+    /// For at most so many places [`CompletionRing::poll_few_fast`] is better than [`CompletionRing::poll_fast`].
+    #[cfg(feature = "raw")]
+    const FEW: usize = 0;
+
+    /// As [`CompletionRing::poll_fast`], for the usual poll: it finds one completion or none, although it has room for more. It may also
+    /// return `None`, with nothing taken, if there are several.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
+        self.poll_fast(places, may_take)
+    }
+
+    /// As [`CompletionRing::poll_fast`], for every completion. If the first one must not be taken, the number is zero.
+    #[inline(always)]
+    fn poll<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> usize {
+        self.poll_fast(places, may_take).unwrap_or(0)
+    }
+
+    /// Removes the completions of a queue pair that was reset, if they do not show that they are from before the reset.
+    #[cfg(feature = "raw")]
+    fn forget(&mut self, _qp_num: u32) {}
+
+    /// The ring, if a program may use it directly.
+    #[cfg(feature = "raw")]
+    fn own_ring(&self) -> Option<OwnRing> {
+        None
+    }
+}
