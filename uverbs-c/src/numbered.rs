@@ -22,8 +22,10 @@ impl FillSends for List<'_> {
 /// Requests that are not datagrams, and lists that cannot be posted, are left to the general function.
 pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     let mut at = list;
-    let posted =
-        qp.sends.try_with(|sending| sending.queue.get_mut().ok()?.post_numbered(List { qp, at: &mut at }));
+    let posted = qp.sends.try_with(|sending| {
+        let queue = sending.queue.get_mut().ok()?;
+        qp.gathered.with(|gathered| queue.post_numbered(List { qp, at: &mut at, gathered }))
+    });
     if at.is_null() && posted.is_some() { 0 } else { post::post_send(qp, at, bad) }
 }
 

@@ -19,7 +19,7 @@ use crate::pd::Ah;
 use crate::qp::Qp;
 use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
-use crate::request::{Bytes, Request};
+use crate::request::{Bytes, Gathered, Request};
 
 /// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
@@ -75,12 +75,13 @@ pub(crate) struct List<'a> {
     pub(crate) qp: &'a Qp,
     /// The current request.
     pub(crate) at: &'a mut Pointer,
+    pub(crate) gathered: &'a mut Gathered,
 }
 
 impl List<'_> {
     /// Puts its sends, writes and reads, up to the first request of another kind.
     #[inline(always)]
-    fn put_messages<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    fn put_messages<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
             let is_put = match wr.opcode {
@@ -99,7 +100,7 @@ impl List<'_> {
 
     /// The same for datagrams.
     #[inline(always)]
-    pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    pub(crate) fn put_datagrams<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let immediate = match wr.opcode {
                 wr_opcode::SEND => None,
@@ -119,7 +120,7 @@ impl List<'_> {
 
     /// Puts a request. False, with nothing done, if the request needs the general code.
     #[inline(always)]
-    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
+    fn put<L: Lower>(&mut self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let flags = self.qp.flags(wr.send_flags);
         if !flags.contains(SendFlags::INLINE) {
@@ -127,8 +128,10 @@ impl List<'_> {
             batch.put(wr.wr_id, flags, opcode, None, &data)?;
             return Ok(true);
         }
-        let [piece] = pieces else { return Ok(false) };
-        let bytes = Pointer::from_word(piece.addr).some_items(piece.length as usize);
+        let bytes = match pieces {
+            [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
+            pieces => self.gathered.of_pieces(pieces),
+        };
         let Some(bytes) = bytes else { return Ok(false) };
         batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
         Ok(true)
@@ -252,23 +255,27 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
 }
 
 fn post_messages<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let usual = |queue: &mut SendQueue, here, at: &mut Pointer| match W::batch(queue, here) {
-        Some(mut batch) => List { qp, at }.put_messages(&mut batch),
+    let usual = |queue: &mut SendQueue, here, at: &mut Pointer, gathered: &mut Gathered| match W::batch(
+        queue, here,
+    ) {
+        Some(mut batch) => List { qp, at, gathered }.put_messages(&mut batch),
         None => Ok(()),
     };
     plain(post(qp, list, bad, usual))
 }
 
 fn post_datagrams<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let usual = |queue: &mut SendQueue, here, at: &mut Pointer| match W::batch(queue, here) {
-        Some(mut batch) => List { qp, at }.put_datagrams(&mut batch),
+    let usual = |queue: &mut SendQueue, here, at: &mut Pointer, gathered: &mut Gathered| match W::batch(
+        queue, here,
+    ) {
+        Some(mut batch) => List { qp, at, gathered }.put_datagrams(&mut batch),
         None => Ok(()),
     };
     plain(post(qp, list, bad, usual))
 }
 
 pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post(qp, list, bad, |_, _, _| Ok(())))
+    plain(post(qp, list, bad, |_, _, _, _| Ok(())))
 }
 
 /// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
@@ -277,7 +284,7 @@ fn post(
     qp: &Qp,
     list: Pointer,
     bad: Option<&mut Pointer>,
-    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer) -> Answer,
+    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer, &mut Gathered) -> Answer,
 ) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
@@ -288,7 +295,7 @@ fn post(
         }
         return Err(Refused::Elsewhere.into());
     };
-    let mut answer = usual(queue, here, &mut at);
+    let mut answer = qp.gathered.with(|gathered| usual(queue, here, &mut at, gathered));
     // Usually no other request follows.
     if !at.is_null() && answer.is_ok() {
         answer = post_each(qp, queue, &mut at);

@@ -15,7 +15,7 @@ use zerocopy::FromZeros;
 pub(crate) use self::others::{attach_mcast, detach_mcast, query_qp_data_in_order};
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx, QpOpenAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::{Given, Lock, Pointer};
+use crate::boundary::{Beside, Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
@@ -25,6 +25,7 @@ use crate::pd::Pd;
 use crate::post::{self, Post, Sending, post_any};
 use crate::providers::QpPart;
 use crate::qp_ex::{self, Setters};
+use crate::request::Gathered;
 use crate::srq::Srq;
 use crate::wq::Table;
 use crate::xrcd::Xrcd;
@@ -38,6 +39,8 @@ pub(crate) struct Qp {
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
     /// The function that posts its sends.
     pub(crate) post: Post,
+    /// Inline data of several parts. It is used under the lock of the sends.
+    pub(crate) gathered: Beside<Gathered>,
     /// The functions that set the data of the operation that was begun last.
     pub(crate) setters: Cell<&'static Setters>,
     /// A request that is too large for the queue is reported as if the queue were full, as libmlx5 does.
@@ -177,6 +180,7 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         sends: Lock::default(),
         receives: Lock::default(),
         post: post_any,
+        gathered: Beside::new(Gathered::default()),
         setters: Cell::new(Setters::ANY),
         is_in_blocks: false,
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
@@ -284,6 +288,7 @@ pub(crate) fn make_own(
     qp.post = post::choose(&qp, &sends);
     (qp.is_in_blocks, qp.domain) = (is_in_blocks, domain::used(pd));
     qp_ex::choose(&mut qp, &sends);
+    qp.gathered = Beside::new(Gathered::new(sends.max_inline()));
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
     qp.receives = Lock::new(receives);

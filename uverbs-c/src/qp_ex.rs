@@ -23,8 +23,9 @@ use self::begun::{
 };
 pub(crate) use self::data::Setters;
 use self::data::{
-    wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list, wr_set_sge,
-    wr_set_sge_as_begun, wr_set_sge_list,
+    wr_set_inline_data, wr_set_inline_data_as_begun, wr_set_inline_data_list,
+    wr_set_inline_data_list_as_begun, wr_set_inline_data_list_by, wr_set_sge, wr_set_sge_as_begun,
+    wr_set_sge_list, wr_set_sge_list_as_begun, wr_set_sge_list_by,
 };
 pub(crate) use self::parts::write as write_part;
 use self::way::{Addressed, Frames, Messages, Slots, Way};
@@ -133,7 +134,7 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
     let is_datagram = qp.is_datagram();
     let supported = supported(qp.c.qp_base.qp_type);
     let part = &mut qp.c;
-    let [inline, sge] = match queue.layout() {
+    let setters = match queue.layout() {
         SendLayout::Slots if !is_datagram && supported & SEND != 0 => {
             part.wr_send = wr_send_in_slots as Function;
             if supported & WRITE != 0 {
@@ -142,7 +143,12 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
             if supported & READ != 0 {
                 part.wr_rdma_read = wr_rdma_read_in_slots as Function;
             }
-            [wr_set_inline_data_as_begun as Function, wr_set_sge_as_begun as Function]
+            [
+                wr_set_inline_data_as_begun as Function,
+                wr_set_sge_as_begun as Function,
+                wr_set_inline_data_list_as_begun as Function,
+                wr_set_sge_list_as_begun as Function,
+            ]
         }
         SendLayout::Slots => {
             part.wr_set_ud_addr = wr_set_ud_addr_in_slots as Function;
@@ -156,12 +162,17 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
         // These have no extended interface.
         SendLayout::Flagged => return,
     };
-    (part.wr_set_inline_data, part.wr_set_sge) = (inline, sge);
+    [part.wr_set_inline_data, part.wr_set_sge, part.wr_set_inline_data_list, part.wr_set_sge_list] = setters;
 }
 
 /// The functions of a path, with the kinds of requests that most often have inline bytes and pieces.
-fn by<W: Way, const INLINE: u8, const SGE: u8>() -> [Function; 2] {
-    [wr_set_inline_data::<W, INLINE> as Function, wr_set_sge::<W, SGE> as Function]
+fn by<W: Way, const INLINE: u8, const SGE: u8>() -> [Function; 4] {
+    [
+        wr_set_inline_data::<W, INLINE> as Function,
+        wr_set_sge::<W, SGE> as Function,
+        wr_set_inline_data_list_by::<W, INLINE> as Function,
+        wr_set_sge_list_by::<W, SGE> as Function,
+    ]
 }
 
 /// From here to `wr_complete` or `wr_abort` other threads wait, as they do with libibverbs.

@@ -57,6 +57,65 @@ impl<'a> Iterator for Bytes<'a> {
     }
 }
 
+/// Memory of a queue pair in which inline data of several parts becomes one slice, so that it takes the path of a request with one part.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    /// Allocated when it is used for the first time.
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Gathered {
+    /// For a queue with this maximum of inline data.
+    pub(crate) fn new(most: u32) -> Self {
+        Self { bytes: Vec::new(), most: most as usize }
+    }
+
+    /// The bytes that these pieces describe, one after another. `None` if there are none, if they do not fit into a request, and for a null
+    /// pointer.
+    // Separate functions, so that their callers need not save registers for them.
+    #[inline(never)]
+    pub(crate) fn of_pieces(&mut self, pieces: &[Sge]) -> Option<&[u8]> {
+        self.of(pieces.iter().map(|piece| Pointer::from_word(piece.addr).array(piece.length)))
+    }
+
+    /// The same for a list of `struct ibv_data_buf`.
+    #[inline(never)]
+    pub(crate) fn of_buffers(&mut self, list: Pointer, count: usize) -> Option<&[u8]> {
+        self.of((0..count).map(|number| {
+            let DataBuf { addr, length } = *list.item(number)?;
+            addr.items(length)
+        }))
+    }
+
+    #[inline(always)]
+    fn of<'a>(&mut self, parts: impl Iterator<Item = Option<&'a [u8]>>) -> Option<&[u8]> {
+        if self.bytes.is_empty() && !self.allocate() {
+            return None;
+        }
+        let mut rest = &mut self.bytes[..];
+        for part in parts {
+            let part = part?;
+            let (place, behind) = rest.split_at_mut_checked(part.len())?;
+            place.copy_from_slice(part);
+            rest = behind;
+        }
+        let left = rest.len();
+        let len = self.most - left;
+        self.bytes.get(..len).filter(|bytes| !bytes.is_empty())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate(&mut self) -> bool {
+        let is_there = self.bytes.try_reserve_exact(self.most).is_ok();
+        if is_there {
+            self.bytes.resize(self.most, 0);
+        }
+        is_there
+    }
+}
+
 /// One request.
 pub(crate) struct Request<'a> {
     pub(crate) wr_id: u64,

@@ -22,16 +22,38 @@ pub(super) fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge
 pub(crate) struct Setters {
     sge: extern "C" fn(&Qp, u32, u64, u32),
     inline: extern "C" fn(&Qp, Pointer, usize),
+    sge_list: extern "C" fn(&Qp, usize, Pointer),
+    inline_list: extern "C" fn(&Qp, usize, Pointer),
 }
 
 impl Setters {
     /// For all requests, without a short path.
-    pub(crate) const ANY: &'static Self = &Self { sge: set_sge, inline: set_inline_data };
+    pub(crate) const ANY: &'static Self = &Self {
+        sge: set_sge,
+        inline: set_inline_data,
+        sge_list: wr_set_sge_list,
+        inline_list: wr_set_inline_data_list,
+    };
 
     #[inline(always)]
     pub(super) const fn of<W: Way, const OF: u8>() -> &'static Self {
-        const { &Self { sge: wr_set_sge::<W, OF>, inline: wr_set_inline_data::<W, OF> } }
+        const {
+            &Self {
+                sge: wr_set_sge::<W, OF>,
+                inline: wr_set_inline_data::<W, OF>,
+                sge_list: wr_set_sge_list_by::<W, OF>,
+                inline_list: wr_set_inline_data_list_by::<W, OF>,
+            }
+        }
     }
+}
+
+pub(super) extern "C" fn wr_set_sge_list_as_begun(qp: &Qp, count: usize, list: Pointer) {
+    (qp.setters.get().sge_list)(qp, count, list);
+}
+
+pub(super) extern "C" fn wr_set_inline_data_list_as_begun(qp: &Qp, count: usize, list: Pointer) {
+    (qp.setters.get().inline_list)(qp, count, list);
 }
 
 pub(super) extern "C" fn wr_set_sge_as_begun(qp: &Qp, lkey: u32, addr: u64, length: u32) {
@@ -64,6 +86,31 @@ pub(super) extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     set_data(qp, Given::Pieces(pieces));
 }
 
+/// A list of so many pieces is read before its count is checked, which the queue does.
+const FEW: usize = 4;
+
+#[inline(always)]
+fn put_list<W: Way, const OF: u8, const LOOKS: bool>(qp: &Qp, count: usize, list: Pointer) -> bool {
+    matches!(count, 1..=FEW)
+        && list
+            .items::<Sge>(count)
+            .is_some_and(|pieces| put::<W, OF, LOOKS, _, _>(qp, &Data::<_, NoBytes>::Pieces(pieces.iter())))
+}
+
+pub(super) extern "C" fn wr_set_sge_list_by<W: Way, const OF: u8>(qp: &Qp, count: usize, list: Pointer) {
+    if !put_list::<W, OF, false>(qp, count, list) {
+        set_sge_list_of_other::<W>(qp, count, list);
+    }
+}
+
+#[inline(never)]
+fn set_sge_list_of_other<W: Way>(qp: &Qp, count: usize, list: Pointer) {
+    if !put_list::<W, ANY, true>(qp, count, list) {
+        wr_set_sge_list(qp, count, list);
+    }
+}
+
+#[inline(never)]
 pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
     let most = qp.sends.held(|sending, _| sending.queue.get().map_or(0, SendQueue::max_pieces));
     // The list is not read before its count, which is the caller's, is checked.
@@ -96,7 +143,25 @@ pub(super) extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) 
     wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 
+pub(super) extern "C" fn wr_set_inline_data_list_by<W: Way, const OF: u8>(
+    qp: &Qp,
+    count: usize,
+    list: Pointer,
+) {
+    let is_gathered = qp.gathered.with(|gathered| match gathered.of_buffers(list, count) {
+        Some(bytes) => {
+            wr_set_inline_data::<W, OF>(qp, Pointer::to_first(bytes), bytes.len());
+            true
+        }
+        None => false,
+    });
+    if !is_gathered {
+        wr_set_inline_data_list(qp, count, list);
+    }
+}
+
 /// As with one buffer, the bytes are copied immediately.
+#[inline(never)]
 pub(super) extern "C" fn wr_set_inline_data_list(qp: &Qp, count: usize, list: Pointer) {
     if list.is_null() && count > 0 {
         return fail(qp, EINVAL);
