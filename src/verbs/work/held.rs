@@ -39,6 +39,14 @@ const NOTHING: Key = 0;
 /// Each slot holds its own.
 const OWN: Key = 1;
 
+/// The region of all these segments, if they are of one.
+#[inline(always)]
+fn one_region<'a>(segments: &'a [Segment<'_>]) -> Option<&'a MemoryRegion> {
+    let (first, rest) = segments.split_first()?;
+    let region = first.region();
+    rest.iter().all(|segment| segment.region().key() == region.key()).then_some(region)
+}
+
 /// What the request in one slot needs.
 #[derive(Debug, Default)]
 struct Slot {
@@ -59,6 +67,13 @@ impl Slot {
 
     fn is_empty(&self) -> bool {
         self.region.is_none() && self.address.is_none() && self.others.is_empty()
+    }
+
+    /// Whether it holds the regions of these segments, of which there are several, and this address handle.
+    fn is_of(&self, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> bool {
+        self.others.len() == segments.len()
+            && self.others.iter().zip(segments).all(|(held, segment)| held.key() == segment.region().key())
+            && self.address.as_ref().map(AddressHandle::key) == address.map(AddressHandle::key)
     }
 
     /// Takes out all regions.
@@ -195,6 +210,33 @@ impl Held {
         OWN
     }
 
+    /// Holds the regions of several segments for the next request of a slot: usually one region, or those that the previous request in
+    /// the slot had too. Returns the new key.
+    // `key` is passed as a value: if a reference to `Slots` were passed, it would stay in memory for every request. The function is marked as
+    // cold, so that it costs nothing where all requests have one segment.
+    #[cold]
+    #[inline(never)]
+    fn hold_several(
+        &mut self,
+        key: Key,
+        slot: u32,
+        segments: &[Segment<'_>],
+        address: Option<&AddressHandle>,
+    ) -> Key {
+        let mut slots = Slots { key, held: self };
+        match (one_region(segments), address) {
+            (Some(region), None) => slots.hold_in_order(slot, region),
+            (Some(region), Some(address)) => slots.hold_datagram(slot, Some(region), address),
+            (None, address) => {
+                let place = slots.held.slots.get(slot as usize);
+                if !place.is_some_and(|place| place.is_of(segments, address)) {
+                    slots.key = slots.held.hold_others(slot, segments, address);
+                }
+            }
+        }
+        slots.key
+    }
+
     #[cold]
     #[inline(never)]
     fn hold_others(&mut self, slot: u32, segments: &[Segment<'_>], address: Option<&AddressHandle>) -> Key {
@@ -258,7 +300,7 @@ impl<'a> Slots<'a> {
             }
             ([segment], Some(address)) => self.hold_datagram(slot, Some(segment.region()), address),
             ([], Some(address)) => self.hold_datagram(slot, None, address),
-            _ => self.key = self.held.hold_others(slot, segments, address),
+            _ => self.key = self.held.hold_several(self.key, slot, segments, address),
         }
     }
 

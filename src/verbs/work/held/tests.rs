@@ -217,3 +217,45 @@ fn what_is_held_moves_to_another_ring() {
     held.let_all_go();
     assert_eq!((one.owners(), two.owners()), (1, 1));
 }
+
+#[test]
+fn several_segments_of_one_region_are_held_as_one() {
+    let [one, two] = regions();
+    let segments = |regions: &[&'static str], at: &[MemoryRegion; 2]| {
+        regions.iter().map(|name| at[usize::from(*name == "two")].clone()).collect::<Vec<_>>()
+    };
+    let both = [one.clone(), two.clone()];
+    let owners = || [both[0].owners() - 2, both[1].owners() - 2];
+    let mut held = Held::new("test", 4).unwrap();
+    let mut hold = |slot, names: &[&'static str]| {
+        let regions = segments(names, &both);
+        let segments: Vec<_> = regions.iter().map(|region| region.segment(..8).unwrap()).collect();
+        held.slots().hold(slot, &segments, None);
+    };
+    for slot in 0..4 {
+        hold(slot, &["one", "one", "one"]);
+    }
+    assert_eq!(owners(), [1, 0], "held once");
+    for round in 0..2 {
+        for slot in 0..4 {
+            hold(slot, &["one", "two"]);
+        }
+        assert_eq!(owners(), [4, 4], "{round}");
+    }
+    hold(2, &["two", "one"]);
+    hold(3, &["two", "two"]);
+    assert_eq!(owners(), [3, 4], "the second of these needs one");
+
+    // Requests without memory release the one region only when every slot was used again.
+    held.let_all_go();
+    let two_parts = [one.segment(..8).unwrap(), one.segment(8..).unwrap()];
+    held.slots().hold(0, &two_parts, None);
+    for slot in [1, 2, 3] {
+        held.slots().pass_in_order(slot);
+    }
+    held.slots().hold(0, &two_parts, None);
+    for (slot, left) in [(1, 1), (2, 1), (3, 1), (0, 0)] {
+        held.slots().pass_in_order(slot);
+        assert_eq!(owners()[0], left, "{slot}");
+    }
+}
