@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
 use uverbs::raw::{
-    Batch, Binding, Data, FillReceives, FrameHead, Here, Lower, LowerReceive, Opcode, ReceiveBatch,
-    ReceiveQueue, Refused, RequestKind, SendLayout, SendQueue, Sge, Terms, ToAddress, ToSrq, Unseen,
+    Batch, Binding, Data, FillReceives, Here, Lower, LowerReceive, Opcode, ReceiveBatch, ReceiveQueue,
+    Refused, RequestKind, SendLayout, SendQueue, Sge, Terms, ToAddress, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, RecvWr, SendWr};
@@ -19,7 +19,7 @@ use crate::pd::Ah;
 use crate::qp::Qp;
 use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
-use crate::request::{Bytes, Gathered, Request};
+use crate::request::{Bytes, Gathered, Request, head};
 
 /// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
@@ -34,20 +34,6 @@ pub(crate) fn pieces<'a>(list: Pointer, count: c_int, most: u32) -> Answer<&'a [
 
 type NoPieces = std::iter::Empty<Sge>;
 type NoBytes = std::iter::Empty<&'static [u8]>;
-
-/// The first bytes of a frame, from its pieces.
-#[cold]
-#[inline(never)]
-pub(crate) fn head(pieces: &[Sge]) -> Answer<FrameHead> {
-    head_of(Bytes::new(pieces)?.flatten())
-}
-
-/// The first bytes of a frame.
-pub(crate) fn head_of<'a>(mut frame: impl Iterator<Item = &'a u8>) -> Answer<FrameHead> {
-    let mut head = FrameHead::default();
-    head.iter_mut().try_for_each(|place| frame.next().map(|byte| *place = *byte)).ok_or(EINVAL)?;
-    Ok(head)
-}
 
 /// A bind of a memory window to the key `rkey`.
 pub(crate) fn bind(mw: Option<&Mw>, rkey: u32, info: &MwBindInfo) -> Answer<Opcode<'static>> {

@@ -57,6 +57,20 @@ impl<'a> Iterator for Bytes<'a> {
     }
 }
 
+/// The first bytes of a frame, from its pieces.
+#[cold]
+#[inline(never)]
+pub(crate) fn head(pieces: &[Sge]) -> Answer<FrameHead> {
+    head_of(Bytes::new(pieces)?.flatten())
+}
+
+/// The first bytes of a frame.
+pub(crate) fn head_of<'a>(mut frame: impl Iterator<Item = &'a u8>) -> Answer<FrameHead> {
+    let mut head = FrameHead::default();
+    head.iter_mut().try_for_each(|place| frame.next().map(|byte| *place = *byte)).ok_or(EINVAL)?;
+    Ok(head)
+}
+
 /// Memory of a queue pair in which inline data of several parts becomes one slice, so that it takes the path of a request with one part.
 #[derive(Default)]
 pub(crate) struct Gathered {

@@ -8,6 +8,7 @@
 use nix::errno::Errno;
 use uverbs_abi::mlx5::wqe::{CQE_INVALID, CQE_OWNER_MASK, CQE_RESIZE_CQ, Cqe64};
 
+use super::run::Ended;
 use crate::driver::ring::units::{Item, Reading, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -163,6 +164,34 @@ impl<'a> Entries<'a> {
         self.units.get(self.place(position))
     }
 
+    /// The entry at a place.
+    #[inline(always)]
+    pub(super) fn entry_at(self, place: usize) -> Item<'a, Cqe64> {
+        self.units.get(place)
+    }
+
+    /// The number of entries from `position` on that the device has written, at most `most`, up to the end of the ring; and why there are
+    /// not more.
+    #[inline(always)]
+    pub(super) fn filled_from(self, position: u64, most: usize) -> (usize, Ended) {
+        let left = (self.entries - (position as u32 & (self.entries - 1))) as usize;
+        let (owner, mut place) = (self.owner(position), self.place(position));
+        for count in 0..most.min(left) {
+            if !self.is_written(place, owner) {
+                return (count, Ended::Empty);
+            }
+            place = self.behind(place);
+        }
+        if most <= left { (most, Ended::Full) } else { (left, Ended::More) }
+    }
+
+    /// Whether the device has written the entry at a place in the round with this owner bit.
+    #[inline(always)]
+    fn is_written(self, place: usize, owner: u8) -> bool {
+        let last = self.units.load(Ring::last_word(place)).to_ne_bytes()[3];
+        last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == owner
+    }
+
     /// The entry at `position`, if the device has written it.
     #[inline(always)]
     pub(super) fn filled(self, position: u64) -> Option<Item<'a, Cqe64>> {
@@ -172,9 +201,7 @@ impl<'a> Entries<'a> {
     /// The same for an entry whose place is known.
     #[inline(always)]
     pub(super) fn filled_at(self, place: usize, position: u64) -> Option<Item<'a, Cqe64>> {
-        let last = self.units.load(Ring::last_word(place)).to_ne_bytes()[3];
-        let is_filled = last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == self.owner(position);
-        is_filled.then(|| self.units.get(place))
+        self.is_written(place, self.owner(position)).then(|| self.units.get(place))
     }
 }
 

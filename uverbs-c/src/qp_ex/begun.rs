@@ -11,9 +11,9 @@ use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToA
 
 use super::way::Way;
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
-use crate::post::{Sending, head, head_of, no_large};
+use crate::post::{Sending, no_large};
 use crate::qp::Qp;
-use crate::request::{Buffers, Bytes, Request};
+use crate::request::{Buffers, Bytes, Request, head, head_of};
 
 pub(super) type NoPieces = std::iter::Empty<Sge>;
 pub(super) type NoBytes = std::iter::Empty<&'static [u8]>;

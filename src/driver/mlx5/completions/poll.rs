@@ -6,6 +6,7 @@ use crate::driver::completion::Missed;
 use crate::driver::completion::Place;
 #[cfg(feature = "raw")]
 use crate::driver::mlx5::entry::Unread;
+use crate::driver::mlx5::run::Ended;
 use crate::driver::seam::CompletionRing;
 
 impl Completions {
@@ -18,20 +19,30 @@ impl Completions {
         may_take: impl Fn() -> bool,
         mut fill: impl FnMut(&mut T, &Extended),
     ) -> (usize, bool) {
-        let (mut count, mut is_refused) = (0, false);
-        while let Some(rest @ [_, ..]) = places.get_mut(count..) {
-            let taken = match self.run(rest, &may_take, &mut fill) {
-                Ok(0) => self.run_others(rest, &may_take, &mut fill),
-                run => run,
-            };
-            match taken {
-                Ok(taken) => count += taken,
-                Err(is_empty) => {
-                    is_refused = !is_empty;
-                    break;
+        // The most entries of a run. It counts them again after each that needs the longer path: behind one, probably others do.
+        const RUN: usize = 32;
+        let (mut count, mut most) = (0, RUN);
+        let is_refused = loop {
+            let Some(rest) = places.get_mut(count..) else { break false };
+            let wanted = rest.len().min(most);
+            let (taken, ended) = self.run(&mut rest[..wanted], &may_take, &mut fill);
+            count += taken;
+            match ended {
+                Ended::Full if count == places.len() => break false,
+                Ended::Full | Ended::More => most = (2 * most).min(RUN),
+                Ended::Empty => break false,
+                Ended::Refused => break true,
+                Ended::Other => {
+                    most = 1;
+                    let Some(place) = places.get_mut(count) else { break false };
+                    match self.next_other(&may_take) {
+                        Ok(said) => fill(place, &said),
+                        Err(is_empty) => break !is_empty,
+                    }
+                    count += 1;
                 }
             }
-        }
+        };
         self.release();
         (count, is_refused)
     }
@@ -83,14 +94,6 @@ impl Completions {
         shared.next.store(position + 1, Ordering::Release);
         Ok(())
     }
-
-    /// As [`CompletionRing::poll`], after a completion that was taken by itself.
-    // A separate function, so that its caller need not save registers.
-    #[cfg(feature = "raw")]
-    #[inline(never)]
-    fn poll_more<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> usize {
-        self.poll(places, may_take)
-    }
 }
 
 impl CompletionRing for Completions {
@@ -113,8 +116,9 @@ impl CompletionRing for Completions {
     #[inline(always)]
     fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
         let taken = match self.run(&mut [()], &may_take, |(), said| place.put(said)) {
-            Ok(0) => self.next_other(may_take).map(|said| place.put(&said)),
-            run => run.map(|_| ()),
+            (1, _) => Ok(()),
+            (_, Ended::Other | Ended::More) => self.next_other(may_take).map(|said| place.put(&said)),
+            (_, ended) => Err(ended == Ended::Empty),
         };
         self.release();
         match taken {
@@ -124,16 +128,12 @@ impl CompletionRing for Completions {
     }
 
     #[cfg(feature = "raw")]
-    const FEW: usize = 4;
+    const FEW: usize = 1;
 
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
-        let [place, rest @ ..] = places else { return Some(0) };
-        match self.poll_one_fast(place, &may_take) {
-            Some(1) if !rest.is_empty() && !self.is_empty() => Some(1 + self.poll_more(rest, may_take)),
-            taken => taken,
-        }
+        self.poll_one_fast(places.first_mut()?, may_take)
     }
 
     #[inline(always)]

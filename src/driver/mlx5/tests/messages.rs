@@ -383,3 +383,49 @@ fn on_ethernet_the_kernel_tells_the_hardware_address() {
     );
     assert_eq!(written[8..12], [0, 0x0211_2233, 0x4455_0040, 3 << 20]);
 }
+
+/// Sends and receives, some of them failed, in a ring that is used again and again, with polls of any size.
+#[test]
+fn completions_come_in_their_order_whatever_the_size_of_a_poll() {
+    let mut bench = bench(&cap(8, 8, 1, 0));
+    bench.receives.start();
+    let mut seed = 1_u64;
+    let mut below = |limit: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % limit
+    };
+    let mut posted = [0_u64; 2];
+    for round in 0..if cfg!(miri) { 40 } else { 4000 } {
+        let mut wanted = Vec::new();
+        for _ in 0..=below(7) {
+            let (queue, has_failed) = (below(2) as usize, below(5) == 0);
+            let counter = posted[queue];
+            posted[queue] += 1;
+            let wr_id = 2 * counter + queue as u64;
+            let opcode = if queue == 0 {
+                let data = pieces(&[PIECE]);
+                let request =
+                    Request { wr_id, flags: SendFlags::SIGNALED, opcode: Opcode::Send, data, head: None };
+                bench.sends.put(&request).unwrap();
+                if has_failed { CQE_REQ_ERR } else { CQE_REQ }
+            } else {
+                bench.receives.put(wr_id, [PIECE].into_iter()).unwrap();
+                if has_failed { CQE_RESP_ERR } else { CQE_RESP_SEND }
+            };
+            bench.complete(opcode, counter as u16, |cqe| cqe.timestamp = u64::from(has_failed).into());
+            wanted.push((wr_id, has_failed));
+        }
+        bench.sends.publish();
+        bench.receives.publish();
+        let mut found = Vec::new();
+        while found.len() < wanted.len() {
+            let mut batch = [Completion::default(); 9];
+            let most = 1 + below(9) as usize;
+            let count = poll(&mut bench.queue, &mut batch[..most]);
+            assert_eq!(count, most.min(wanted.len() - found.len()), "{round}");
+            found.extend(batch[..count].iter().map(|said| (said.wr_id, said.status != Status::Success)));
+        }
+        assert_eq!(found, wanted, "{round}");
+        assert_eq!(poll(&mut bench.queue, &mut [Completion::default(); 9]), 0);
+    }
+}
