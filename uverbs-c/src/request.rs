@@ -163,3 +163,37 @@ impl FillSends for Request<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_several_parts_become_one_slice_if_they_fit() {
+        let (first, second) = ([1_u8, 2, 3], [4_u8, 5]);
+        let piece = |part: &[u8]| Sge {
+            addr: part.as_ptr().expose_provenance() as u64,
+            length: part.len() as u32,
+            lkey: 0,
+        };
+        let buffer = |part: &[u8]| DataBuf { addr: Pointer::to_first(part), length: part.len() };
+        let nowhere = Sge { addr: 0, length: 1, lkey: 0 };
+        let nothing = Sge { addr: 0, length: 0, lkey: 0 };
+        let (one, two) = (piece(&first), piece(&second));
+        let mut gathered = Gathered::new(5);
+        assert_eq!(gathered.of_pieces(&[one, two]), Some(&[1, 2, 3, 4, 5][..]));
+        assert_eq!(gathered.of_pieces(&[two, nothing, one]), Some(&[4, 5, 1, 2, 3][..]));
+        assert_eq!(gathered.of_pieces(&[two]), Some(&[4, 5][..]), "nothing is left of the longer one");
+        for refused in [&[one, one][..], &[one, two, piece(&[6])], &[one, nowhere], &[nothing, nothing], &[]]
+        {
+            assert_eq!(gathered.of_pieces(refused), None);
+        }
+        let list = [buffer(&second), buffer(&[]), buffer(&first)];
+        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 3), Some(&[4, 5, 1, 2, 3][..]));
+        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 2), Some(&[4, 5][..]));
+        assert_eq!(gathered.of_buffers(Pointer::NULL, 1), None);
+        let list = [buffer(&first), DataBuf { addr: Pointer::NULL, length: 1 }];
+        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 2), None);
+        assert_eq!(Gathered::new(0).of_pieces(&[one]), None, "a queue without inline data");
+    }
+}
