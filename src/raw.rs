@@ -56,7 +56,7 @@ pub use crate::driver::completion::{Extended, Fields, Missed, Place, Raised};
 use crate::driver::cq::Completions;
 pub use crate::driver::cursor::{Cursor, Shown, Told, Unread};
 pub use crate::driver::provider::{self, Provider, ProviderKind};
-pub use crate::driver::queues::SendLayout;
+pub use crate::driver::queues::{Plain, SendLayout};
 pub use crate::driver::request::{
     Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, Terms, ToAddress,
     ToDestination, ToSrq,

@@ -3,8 +3,10 @@
 use uverbs_abi::types::qp_state;
 
 pub(crate) use super::efa::{AtOnce, Looking};
-pub(crate) use super::mlx5::Datagrams;
-use super::mlx5::{ADDRESSED, FRAMES, MESSAGES};
+use super::mlx5::FRAMES;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use super::mlx5::Plain;
+pub(crate) use super::mlx5::{ADDRESSED, MESSAGES};
 use super::request::RequestKind;
 #[cfg(feature = "raw")]
 use super::seam::Lower;

@@ -241,23 +241,28 @@ pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
 }
 
 fn post_messages<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let usual = |queue: &mut SendQueue, here, at: &mut Pointer, gathered: &mut Gathered| match W::batch(
-        queue, here,
-    ) {
-        Some(mut batch) => List { qp, at, gathered }.put_messages(&mut batch),
-        None => Ok(()),
-    };
-    plain(post(qp, list, bad, usual))
+    post_usual::<W>(qp, list, bad, |list, queue, here| {
+        W::batch(queue, here).map_or(Ok(()), |mut batch| list.put_messages(&mut batch))
+    })
 }
 
 fn post_datagrams<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let usual = |queue: &mut SendQueue, here, at: &mut Pointer, gathered: &mut Gathered| match W::batch(
-        queue, here,
-    ) {
-        Some(mut batch) => List { qp, at, gathered }.put_datagrams(&mut batch),
-        None => Ok(()),
-    };
-    plain(post(qp, list, bad, usual))
+    post_usual::<W>(qp, list, bad, |list, queue, here| {
+        W::batch(queue, here).map_or(Ok(()), |mut batch| list.put_datagrams(&mut batch))
+    })
+}
+
+#[inline(always)]
+fn post_usual<W: Way>(
+    qp: &Qp,
+    list: Pointer,
+    bad: Option<&mut Pointer>,
+    rest: impl FnOnce(List<'_>, &mut SendQueue, Here) -> Answer,
+) -> c_int {
+    plain(post(qp, list, bad, |queue, here, at, gathered| {
+        W::put_plain(qp, queue, here, at);
+        if at.is_null() { Ok(()) } else { rest(List { qp, at, gathered }, queue, here) }
+    }))
 }
 
 pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {

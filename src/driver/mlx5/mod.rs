@@ -8,7 +8,6 @@ mod address;
 mod completion_ring;
 mod completions;
 mod data;
-mod datagrams;
 mod doorbell;
 mod entry;
 mod flow;
@@ -17,6 +16,7 @@ mod frames;
 mod hash;
 mod known;
 mod messages;
+mod plain;
 mod receives;
 mod run;
 mod segments;
@@ -40,7 +40,6 @@ use zerocopy::IntoBytes;
 
 pub(crate) use self::address::AhPlan;
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
-pub(crate) use self::datagrams::Datagrams;
 pub(crate) use self::doorbell::Registers;
 use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]
@@ -49,6 +48,8 @@ pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
 pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::plain::Plain;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 pub(in crate::driver) use self::shape::Ends;

@@ -16,8 +16,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
 use super::address::{self, Block};
-use super::datagrams::{self, Datagrams};
 use super::messages::start_to;
+use super::plain::{self, Plain};
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
 use super::track::Track;
@@ -203,33 +203,55 @@ impl Sends {
         self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data, to)
     }
 
-    /// Posts `count` datagrams, which `fill` puts. Returns false, with none posted, if `fill` does. It also returns false, without a call
-    /// of `fill`, if there is no room for them, if requests wait for the doorbell, after a change of a key, and in a queue of other
-    /// requests.
+    /// Posts `count` requests of one piece each, which `fill` puts. Returns false, with none posted, if `fill` does. It also returns false,
+    /// without a call of `fill`, if there is no room for them, if requests wait for the doorbell, after a change of a key, and in a queue of
+    /// requests of another kind.
     #[inline(always)]
-    pub(crate) fn post_datagrams(
+    pub(crate) fn post_plain<const KIND: u8>(
         &mut self,
         count: usize,
-        fill: impl FnOnce(&mut Datagrams<'_>) -> bool,
+        fill: impl FnOnce(&mut Plain<'_, KIND>) -> bool,
     ) -> bool {
-        let blocks = count.saturating_mul(datagrams::BLOCKS as usize);
-        let is_usual = self.form == Form::Datagrams
-            && self.is_ready
-            && self.change == 0
-            && self.head == self.published
-            && self.most_units >= datagrams::UNITS;
+        // With room for the largest request in place of the last one, as on the path for all requests.
+        let blocks = count.saturating_sub(1).saturating_mul(plain::blocks(KIND) as usize);
+        let blocks = blocks.saturating_add(self.most_blocks as usize);
+        let is_usual = self.is_plain::<KIND>() && self.head == self.published;
         if !is_usual || !self.is_free(blocks) {
             return false;
         }
         let Self { units, track, number, head, told, .. } = self;
-        let (units, places, second) = (units.writing(), track.sends.all(), *number | datagrams::UNITS);
-        let mut batch = Datagrams { units, places, second, head: *head, told: *told };
+        let (units, places) = (units.writing(), track.sends.all());
+        let mut batch = Plain { units, places, number: *number, head: *head, end: *head, told: *told };
         if !fill(&mut batch) {
             return false;
         }
         (*head, *told) = (batch.head, batch.told);
         self.publish();
         true
+    }
+
+    /// Whether requests of one piece may be written without further checks, if they are of this kind.
+    #[inline(always)]
+    fn is_plain<const KIND: u8>(&self) -> bool {
+        let form = if KIND == MESSAGES { Form::Messages } else { Form::Datagrams };
+        self.form == form && self.is_ready && self.change == 0 && self.most_units >= plain::most_units(KIND)
+    }
+
+    /// Has `fill` put requests of one piece each, as long as there are places that are known to be free; see [`Plain::put_if_free`]. They
+    /// are published with the others. Does nothing where such requests need the path for all requests.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub(crate) fn fill_plain<const KIND: u8>(&mut self, fill: impl FnOnce(&mut Plain<'_, KIND>)) {
+        if !self.is_plain::<KIND>() {
+            return;
+        }
+        let Self { units, track, number, head, told, limit, most_blocks, .. } = self;
+        let (units, places) = (units.writing(), track.sends.all());
+        let end = limit.wrapping_sub(*most_blocks);
+        let mut batch = Plain { units, places, number: *number, head: *head, end, told: *told };
+        fill(&mut batch);
+        (*head, *told) = (batch.head, batch.told);
+        self.begun = None;
     }
 
     /// Whether this many blocks are free.

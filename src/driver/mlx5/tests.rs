@@ -1,9 +1,9 @@
 //! Tests of the queues with a device that the tests simulate.
 
-mod datagrams;
 mod lies;
 mod limits;
 mod messages;
+mod plain;
 mod requests;
 mod resize;
 mod shared;

@@ -2,7 +2,7 @@
 
 mod apart;
 mod data;
-mod datagrams;
+mod plain;
 
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
@@ -74,7 +74,6 @@ impl<T: QpType> QueuePair<T> {
     ) -> Result<(), Stopped> {
         match self.sends.way() {
             Way::Slots => self.all_in_slots(requests, are_noted),
-            Way::Blocks if T::Operation::IS_DATAGRAM => self.all_datagrams(requests, are_noted),
             Way::Blocks => self.all_in_blocks(requests, are_noted),
             Way::Numbered => self.all_numbered(requests, are_noted),
             Way::Flagged => self.all_flagged(requests, are_noted),
@@ -104,7 +103,7 @@ impl<T: QpType> QueuePair<T> {
     }
 
     #[inline(never)]
-    fn all_in_blocks(
+    fn all_in_blocks_at_length(
         &mut self,
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,

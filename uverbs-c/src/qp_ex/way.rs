@@ -2,6 +2,10 @@
 
 use uverbs::raw::{Batch, Here, Lower, RequestKind, SendQueue};
 
+use crate::blocks;
+use crate::boundary::Pointer;
+use crate::qp::Qp;
+
 /// The shortest path to a send queue.
 pub(crate) trait Way {
     /// For one request.
@@ -9,6 +13,10 @@ pub(crate) trait Way {
 
     /// For several requests.
     fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
+
+    /// Puts the first requests of a list by a path that is shorter still, if there is one for them, and moves `at` behind them.
+    #[inline(always)]
+    fn put_plain(_qp: &Qp, _queue: &mut SendQueue, _here: Here, _at: &mut Pointer) {}
 }
 
 pub(crate) struct Slots;
@@ -40,5 +48,12 @@ impl<const KIND: u8> Way for Blocks<KIND> {
     #[inline(always)]
     fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_blocks::<true, KIND>(here)
+    }
+
+    #[inline(always)]
+    fn put_plain(qp: &Qp, queue: &mut SendQueue, here: Here, at: &mut Pointer) {
+        if KIND != RequestKind::Frames as u8 {
+            blocks::put_plain::<KIND>(qp, queue, here, at);
+        }
     }
 }

@@ -5,9 +5,11 @@ use std::ops::Range;
 
 use super::batch::{Batch, Counting, FillSends};
 use super::{Halfway, SEND, SendQueue, Unseen};
-use crate::driver::queues::{AtOnce, Datagrams, Looking};
+use crate::driver::queues::{AtOnce, Looking, Plain};
 use crate::driver::request::Refused;
 use crate::driver::seam::Published;
+#[cfg(feature = "raw")]
+use crate::kernel::process::Here;
 
 impl SendQueue {
     /// A batch or a step of one request in a queue that is neither a ring of slots nor of blocks.
@@ -55,17 +57,29 @@ impl SendQueue {
         sends.post_at_once(count, *inline, look, put)
     }
 
-    /// Posts `count` datagrams of one piece each in blocks, which `fill` puts. Returns false, with none posted, if `fill` does, for
+    /// Posts `count` requests of one piece each in blocks, which `fill` puts. Returns false, with none posted, if `fill` does, for
     /// queues of other kinds, if counters are bound, and in a child of `fork`.
     #[inline(always)]
-    pub(in crate::verbs::qp) fn post_datagrams(
+    pub(in crate::verbs::qp) fn post_plain<const KIND: u8>(
         &mut self,
         count: usize,
-        fill: impl FnOnce(&mut Datagrams<'_>) -> bool,
+        fill: impl FnOnce(&mut Plain<'_, KIND>) -> bool,
     ) -> bool {
         let Self { origin, sends, pieces: 1.., bound: None, .. } = self else { return false };
         let Some(sends) = sends.blocks_alone() else { return false };
-        origin.is_here() && sends.post_datagrams(count, fill)
+        origin.is_here() && sends.post_plain(count, fill)
+    }
+
+    /// Has `fill` put requests of one piece each in blocks: those of its kind, as long as there are slots that are known to be free. They
+    /// are published with the others. Does nothing for queues of other kinds and if counters are bound.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    pub fn fill_plain<const KIND: u8>(&mut self, here: Here, fill: impl FnOnce(&mut Plain<'_, KIND>)) {
+        let Self { origin, sends, pieces: 1.., bound: None, .. } = self else { return };
+        let Some(sends) = sends.blocks_alone() else { return };
+        if origin.is(here) {
+            sends.fill_plain(fill);
+        }
     }
 
     /// Posts a complete batch by the shortest path and shows it to the device. Returns `None`, with nothing done, if `how` stops,
