@@ -6,7 +6,7 @@ use std::borrow::Borrow;
 
 use uverbs_abi::types::qp_state;
 
-pub(crate) use self::short::ShortWay;
+pub(crate) use self::short::with_short;
 use super::request::{Refused, Sge};
 use super::ring::{Producer, RingDevice};
 use super::seam::{Late, LowerReceive, WithReceives};

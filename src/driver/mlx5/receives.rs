@@ -16,7 +16,7 @@ use super::shape::Queues;
 use super::track::{Entry, Track};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
-use crate::driver::seam::LowerReceive;
+use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
 
 /// The receive ring; see the module's page.
 #[derive(Debug)]
@@ -249,6 +249,38 @@ impl Receives {
     }
 }
 
+impl ShortReceives for Receives {
+    #[inline(always)]
+    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        let slot = self.next_slot();
+        self.post_all(std::iter::once(Some((wr_id, piece)))).then_some(slot)
+    }
+
+    #[inline(always)]
+    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
+        let Self { units, track, next, segments, published, .. } = self;
+        let (count, head) = (requests.len(), next.head);
+        // What was filled and not published would be published with these.
+        let Some(run) = track.receives.run(head, next.room).and_then(|run| run.get(..count)) else {
+            return false;
+        };
+        if head != *published {
+            return false;
+        }
+        let (mut units, mut at) = (units.writing(), head);
+        for (entry, request) in run.iter().zip(requests) {
+            let Some((wr_id, piece)) = request else { return false };
+            let Some(segment) = segment(piece) else { return false };
+            put_segment(&mut units, at.wrapping_mul(*segments) as usize, *segments, segment);
+            at = at.wrapping_add(1);
+            entry.set(at, wr_id);
+        }
+        *next = Next { head: at, room: next.room - count as u32 };
+        self.publish();
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND, Cqe64};
@@ -307,6 +339,43 @@ mod tests {
 
     fn read(piece: Sge) -> (u32, u32, u64) {
         (piece.length, piece.lkey, piece.addr)
+    }
+
+    #[test]
+    fn receives_of_one_piece_are_posted_all_or_none_by_the_short_path() {
+        let mut bench = Bench::new();
+        let (mut next, mut done) = (0_u64, 0);
+        let piece = |addr| Sge { addr, ..PIECE };
+        for round in 0..20_u64 {
+            let pieces = [piece(2 * round), piece(2 * round + 1)];
+            // Where no place is known to be free, the path for all requests looks for more.
+            let requests = || (next..).zip(&pieces).map(Some).collect::<Vec<_>>();
+            let bad = [Some((90, &pieces[0])), None];
+            let empty = [Some((90, &pieces[0])), Some((91, &Sge { length: 0, ..PIECE }))];
+            for refused in [&bad, &empty] {
+                assert!(!bench.receives.post_all(refused.iter().copied()));
+                assert_eq!(bench.receives.next_slot(), next as u32 % 4, "nothing was posted");
+            }
+            if !bench.receives.post_all(requests().into_iter()) {
+                for (wr_id, piece) in requests().into_iter().flatten() {
+                    bench.receives.put(wr_id, [*piece].into_iter()).unwrap();
+                }
+                assert!(!bench.receives.post_all(requests().into_iter()), "others are not published");
+                bench.receives.publish();
+            }
+            for (at, piece) in pieces.iter().enumerate() {
+                assert_eq!(bench.place((next as usize + at) % 4), [read(*piece), END_READ]);
+            }
+            next += 2;
+            assert_eq!(bench.receives.published, next as u32);
+            assert_eq!([bench.complete(done as u16), bench.complete(done as u16 + 1)], [[done], [done + 1]]);
+            done += 2;
+        }
+        assert_eq!(bench.receives.post_one(7, &PIECE), None, "no place is known to be free");
+        bench.receives.put(7, [PIECE].into_iter()).unwrap();
+        bench.receives.publish();
+        assert_eq!(bench.receives.post_one(7, &PIECE), Some(1));
+        assert!(!bench.receives.post_all([Some((0, &PIECE)); 4].into_iter()), "there is no room");
     }
 
     #[test]

@@ -1,49 +1,21 @@
 //! Short paths for receives of one piece each, all or none of which are posted. A queue with such a path posts them by it, or does
 //! nothing.
 
-use super::Receives;
-use crate::driver::{efa, mlx5, siw};
-
-/// The short path of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ShortWay {
-    /// There is none: the path for all requests is short.
-    AtLength,
-    /// For a queue whose entries form a list.
-    Listed,
-    /// For a queue whose requests have numbers, and complete in any order.
-    Numbered,
-    /// For a queue whose slots have a flag each.
-    Flagged,
-}
-
-impl Receives {
-    /// The short path of this queue.
-    #[inline(always)]
-    pub(crate) fn short_way(&self) -> ShortWay {
-        match self {
-            Self::Rings(_) | Self::Announced(..) | Self::Mlx5(_) | Self::Lost(_) => ShortWay::AtLength,
-            Self::Mlx5Shared(_) => ShortWay::Listed,
-            Self::Efa(_) => ShortWay::Numbered,
-            Self::Siw(_) => ShortWay::Flagged,
+/// Calls a function with a way to the queue, if the queue has such a path: the function is compiled for each. The other work is for a ring,
+/// on which the path for all requests is short.
+// The way is a type without a value, so that the call passes nothing else than its arguments, and can be the last thing that a function does.
+macro_rules! with_short {
+    ($receives:expr, $post:ident($($argument:expr),*), else $otherwise:expr) => {{
+        use $crate::driver::receives::Receives as Of;
+        match $receives {
+            Of::Mlx5(_) => $post($($argument,)* |of| if let Of::Mlx5(queue) = of { Some(queue) } else { None }),
+            Of::Mlx5Shared(_) => {
+                $post($($argument,)* |of| if let Of::Mlx5Shared(queue) = of { Some(queue) } else { None })
+            }
+            Of::Efa(_) => $post($($argument,)* |of| if let Of::Efa(queue) = of { Some(&mut **queue) } else { None }),
+            Of::Siw(_) => $post($($argument,)* |of| if let Of::Siw(queue) = of { Some(&mut **queue) } else { None }),
+            Of::Rings(_) | Of::Announced(..) | Of::Lost(_) => $otherwise,
         }
-    }
-
-    /// The queue, if its entries form a list.
-    #[inline(always)]
-    pub(crate) fn listed_alone(&mut self) -> Option<&mut mlx5::SharedReceives> {
-        if let Self::Mlx5Shared(receives) = self { Some(receives) } else { None }
-    }
-
-    /// The queue, if its requests have numbers.
-    #[inline(always)]
-    pub(crate) fn numbered_alone(&mut self) -> Option<&mut efa::Receives> {
-        if let Self::Efa(receives) = self { Some(receives) } else { None }
-    }
-
-    /// The queue, if its slots have a flag each.
-    #[inline(always)]
-    pub(crate) fn flagged_alone(&mut self) -> Option<&mut siw::Receives> {
-        if let Self::Siw(receives) = self { Some(receives) } else { None }
-    }
+    }};
 }
+pub(crate) use with_short;
