@@ -143,6 +143,11 @@ impl<T> Places<'_, T> {
     }
 
     #[inline(always)]
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
+    #[inline(always)]
     pub(crate) fn get(&mut self, count: usize) -> &mut [Room<T>] {
         if self.0.is_null() || !fits::<T>(count) {
             return &mut [];

@@ -205,7 +205,7 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
 /// Returns the number of completions. The function in the header has already dereferenced `cq`, so it is not null.
 pub(crate) extern "C" fn poll_cq<P: Provider>(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
-    if wanted > P::FEW {
+    if wanted == 0 || wanted > P::FEW || places.is_null() {
         return poll_many::<P>(cq, wanted, places);
     }
     // Most polls find one completion or none, even if the program asks for several.

@@ -20,16 +20,14 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn poll_fast<P: Provider, T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let Self { ring, taking, .. } = self;
-        let passage = taking.passage;
-        P::poll_fast(ring, places, || passage.is_open())
+        P::poll_fast(ring, places, || taking.is_open())
     }
 
     /// The same for at most [`Provider::FEW`] places. It may also return `None`, with nothing taken, if there are several completions.
     #[inline(always)]
     pub fn poll_few_fast<P: Provider, T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let Self { ring, taking, .. } = self;
-        let passage = taking.passage;
-        P::poll_few_fast(ring, places, || passage.is_open())
+        P::poll_few_fast(ring, places, || taking.is_open())
     }
 
     /// Takes completions into `places`, as many as are available and fit, and returns their number. Flags are the kernel's
@@ -37,9 +35,8 @@ impl CompletionQueue {
     pub fn poll_places<T: Place>(&mut self, places: &mut [T]) -> usize {
         let Self { ring, taking, .. } = self;
         // The gate is read after the check for completions: counters are bound before any request of their queue pair can complete.
-        let passage = taking.passage;
-        let taken = with_ring!(&mut ring.0, ring => ring.poll(places, || passage.is_open()));
-        if taken > 0 || passage.is_open() { taken } else { self.poll_counting(places) }
+        let taken = with_ring!(&mut ring.0, ring => ring.poll(places, || taking.is_open()));
+        if taken > 0 || taking.is_open() { taken } else { self.poll_counting(places) }
     }
 
     /// The same if the gate is closed: queue pairs may have counters, or there was no memory for the gate's word.
@@ -67,8 +64,7 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn first_fast<C: Cursor>(&mut self, cursor: &mut C) -> Result<Shown, Missed> {
         let Self { ring, taking, .. } = self;
-        let passage = taking.passage;
-        cursor.first_fast(ring, || passage.is_open())
+        cursor.first_fast(ring, || taking.is_open())
     }
 
     /// The same, to the next completion.
@@ -78,8 +74,7 @@ impl CompletionQueue {
     #[inline(always)]
     pub fn next_fast<C: Cursor>(&mut self, cursor: &mut C) -> Result<Shown, Missed> {
         let Self { ring, taking, .. } = self;
-        let passage = taking.passage;
-        cursor.next_fast(ring, || passage.is_open())
+        cursor.next_fast(ring, || taking.is_open())
     }
 
     /// Searches the other rings, after [`Missed::Elsewhere`]. If it succeeds, the short path may find a completion there.
@@ -112,7 +107,7 @@ impl CompletionQueue {
         // Asked after the search for a completion, as everywhere.
         let counts = Cell::new(true);
         let may_take = || {
-            counts.set(!taking.passage.is_open());
+            counts.set(!taking.is_open());
             taking.is_here()
         };
         let (shown, completion) = take(ring, &may_take)?;

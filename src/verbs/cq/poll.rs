@@ -19,9 +19,8 @@ pub(crate) struct Taking {
     /// The same as in the shared part.
     registry: Arc<Registry>,
     tally: Tally,
-    /// The word of the registry's gate: whether completions may be taken that nobody counts. It is copied before a poll, since it would
-    /// be loaded for each completion otherwise.
-    pub(super) passage: Passage,
+    /// The word of the registry's gate.
+    passage: Passage,
 }
 
 impl Taking {
@@ -32,6 +31,12 @@ impl Taking {
     #[inline(always)]
     pub(super) fn is_here(&self) -> bool {
         self.origin.is_here()
+    }
+
+    /// Whether this process owns the queue and no completion has to be counted.
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        self.passage.is_open()
     }
 
     pub(super) fn count(&mut self, completions: &[Completion]) {
@@ -69,8 +74,7 @@ impl CompletionQueue {
 
 #[inline(never)]
 fn poll_one<R: CompletionRing>(ring: &mut R, place: &mut Completion, taking: &mut Taking) -> usize {
-    let passage = taking.passage;
-    match ring.poll_one_fast(place, || passage.is_open()) {
+    match ring.poll_one_fast(place, || taking.is_open()) {
         Some(count) => count,
         None => poll_counted(ring, std::slice::from_mut(place), taking),
     }
@@ -78,8 +82,7 @@ fn poll_one<R: CompletionRing>(ring: &mut R, place: &mut Completion, taking: &mu
 
 #[inline(never)]
 fn poll_many<R: CompletionRing>(ring: &mut R, places: &mut [Completion], taking: &mut Taking) -> usize {
-    let passage = taking.passage;
-    match ring.poll_fast(places, || passage.is_open()) {
+    match ring.poll_fast(places, || taking.is_open()) {
         Some(count) => count,
         None => poll_counted(ring, places, taking),
     }
