@@ -9,6 +9,7 @@ use crate::answer::{Answer, Code};
 use crate::boundary::Pointer;
 use crate::post::{self, List};
 use crate::qp::Qp;
+use crate::request::gathered;
 
 impl FillSends for List<'_> {
     type Error = Code;
@@ -24,7 +25,7 @@ pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Poin
     let mut at = list;
     let posted = qp.sends.try_with(|sending| {
         let queue = sending.queue.get_mut().ok()?;
-        qp.gathered.with(|gathered| queue.post_numbered(List { qp, at: &mut at, gathered }))
+        queue.post_numbered(List { qp, at: &mut at, gather: gathered })
     });
     if at.is_null() && posted.is_some() { 0 } else { post::post_send(qp, at, bad) }
 }

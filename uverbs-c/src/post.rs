@@ -19,7 +19,7 @@ use crate::pd::Ah;
 use crate::qp::Qp;
 use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
-use crate::request::{Bytes, Gathered, Request, head};
+use crate::request::{Bytes, Gather, Request, head};
 
 /// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
@@ -61,13 +61,13 @@ pub(crate) struct List<'a> {
     pub(crate) qp: &'a Qp,
     /// The current request.
     pub(crate) at: &'a mut Pointer,
-    pub(crate) gathered: &'a mut Gathered,
+    pub(crate) gather: Gather,
 }
 
 impl List<'_> {
     /// Puts its sends, writes and reads, up to the first request of another kind.
     #[inline(always)]
-    fn put_messages<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Answer {
+    fn put_messages<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
             let is_put = match wr.opcode {
@@ -86,7 +86,7 @@ impl List<'_> {
 
     /// The same for datagrams.
     #[inline(always)]
-    pub(crate) fn put_datagrams<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Answer {
+    pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
             let immediate = match wr.opcode {
                 wr_opcode::SEND => None,
@@ -106,7 +106,7 @@ impl List<'_> {
 
     /// Puts a request. False, with nothing done, if the request needs the general code.
     #[inline(always)]
-    fn put<L: Lower>(&mut self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
+    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
         let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
         let flags = self.qp.flags(wr.send_flags);
         if !flags.contains(SendFlags::INLINE) {
@@ -116,7 +116,7 @@ impl List<'_> {
         }
         let bytes = match pieces {
             [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
-            pieces => self.gathered.of_pieces(pieces),
+            pieces => (self.gather)(self.qp, pieces),
         };
         let Some(bytes) = bytes else { return Ok(false) };
         batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
@@ -259,14 +259,14 @@ fn post_usual<W: Way>(
     bad: Option<&mut Pointer>,
     rest: impl FnOnce(List<'_>, &mut SendQueue, Here) -> Answer,
 ) -> c_int {
-    plain(post(qp, list, bad, |queue, here, at, gathered| {
+    plain(post(qp, list, bad, |queue, here, at| {
         W::put_plain(qp, queue, here, at);
-        if at.is_null() { Ok(()) } else { rest(List { qp, at, gathered }, queue, here) }
+        if at.is_null() { Ok(()) } else { rest(List { qp, at, gather: W::GATHER }, queue, here) }
     }))
 }
 
 pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post(qp, list, bad, |_, _, _, _| Ok(())))
+    plain(post(qp, list, bad, |_, _, _| Ok(())))
 }
 
 /// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
@@ -275,7 +275,7 @@ fn post(
     qp: &Qp,
     list: Pointer,
     bad: Option<&mut Pointer>,
-    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer, &mut Gathered) -> Answer,
+    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer) -> Answer,
 ) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
@@ -286,7 +286,7 @@ fn post(
         }
         return Err(Refused::Elsewhere.into());
     };
-    let mut answer = qp.gathered.with(|gathered| usual(queue, here, &mut at, gathered));
+    let mut answer = usual(queue, here, &mut at);
     // Usually no other request follows.
     if !at.is_null() && answer.is_ok() {
         answer = post_each(qp, queue, &mut at);

@@ -6,6 +6,7 @@ use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Refused, SendQueue, 
 use crate::abi::DataBuf;
 use crate::answer::{Answer, EINVAL};
 use crate::boundary::Pointer;
+use crate::qp::Qp;
 
 /// The bytes of a request that is sent inline.
 #[derive(Clone)]
@@ -87,13 +88,13 @@ impl Gathered {
 
     /// The bytes that these pieces describe, one after another. `None` if there are none, if they do not fit into a request, and for a null
     /// pointer.
-    // Separate functions, so that their callers need not save registers for them.
-    #[inline(never)]
-    pub(crate) fn of_pieces(&mut self, pieces: &[Sge]) -> Option<&[u8]> {
+    #[inline(always)]
+    fn of_pieces(&mut self, pieces: &[Sge]) -> Option<&[u8]> {
         self.of(pieces.iter().map(|piece| Pointer::from_word(piece.addr).array(piece.length)))
     }
 
     /// The same for a list of `struct ibv_data_buf`.
+    // A separate function, so that its callers need not save registers for it.
     #[inline(never)]
     pub(crate) fn of_buffers(&mut self, list: Pointer, count: usize) -> Option<&[u8]> {
         self.of((0..count).map(|number| {
@@ -128,6 +129,18 @@ impl Gathered {
         }
         is_there
     }
+}
+
+/// How inline data of several pieces becomes one slice; `None` if it does not.
+pub(crate) type Gather = fn(&Qp, &[Sge]) -> Option<&'static [u8]>;
+
+/// The bytes that these pieces describe, in memory of the queue pair, whose sends are locked. They stay there until the next call.
+// A separate function, so that its callers need not save registers for it.
+#[inline(never)]
+pub(crate) fn gathered(qp: &Qp, pieces: &[Sge]) -> Option<&'static [u8]> {
+    let place = |bytes: &[u8]| (Pointer::to_first(bytes), bytes.len());
+    let (first, len) = qp.gathered.with(|gathered| gathered.of_pieces(pieces).map(place))?;
+    first.some_items(len)
 }
 
 /// One request.

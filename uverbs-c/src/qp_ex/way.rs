@@ -5,6 +5,7 @@ use uverbs::raw::{Batch, Here, Lower, RequestKind, SendQueue};
 use crate::blocks;
 use crate::boundary::Pointer;
 use crate::qp::Qp;
+use crate::request::{Gather, gathered};
 
 /// The shortest path to a send queue.
 pub(crate) trait Way {
@@ -13,6 +14,9 @@ pub(crate) trait Way {
 
     /// For several requests.
     fn batch(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>>;
+
+    /// How inline data of several pieces takes the path of one piece.
+    const GATHER: Gather = gathered;
 
     /// Puts the first requests of a list by a path that is shorter still, if there is one for them, and moves `at` behind them.
     #[inline(always)]
@@ -28,6 +32,9 @@ pub(crate) type Messages = Blocks<{ RequestKind::Messages as u8 }>;
 pub(crate) type Addressed = Blocks<{ RequestKind::Addressed as u8 }>;
 
 impl Way for Slots {
+    /// Such requests take the path for all requests, which costs the usual ones nothing.
+    const GATHER: Gather = |_, _| None;
+
     #[inline(always)]
     fn step<const LOOKS: bool>(queue: &mut SendQueue, here: Here) -> Option<Batch<'_, impl Lower>> {
         queue.step_in_slots::<LOOKS>(here)
