@@ -290,8 +290,9 @@ impl Cursor for InPlace {
     }
 
     #[inline(always)]
-    fn end(&mut self, _: &mut Completions) -> bool {
-        self.window.end(u32::MAX)
+    fn end(&mut self, _: &mut Completions, may: impl Fn() -> bool) -> bool {
+        // A child of `fork` gives back no slots, because its parent would lose their completions.
+        self.window.end(self.passage.word()) || may() && self.window.end(u32::MAX)
     }
 
     fn extended(&self) -> Extended {

@@ -55,10 +55,10 @@ pub trait Cursor: Fields {
     #[doc(hidden)]
     fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown>;
 
-    /// Gives back the entries of all completions that were taken. Returns false, with nothing done, if the cursor shows that no poll was
-    /// begun.
+    /// Gives back the entries of all completions that were taken. Returns false, with nothing done, if `may` does, and if the cursor shows
+    /// that no poll was begun.
     #[doc(hidden)]
-    fn end(&mut self, queue: &mut Completions) -> bool;
+    fn end(&mut self, queue: &mut Completions, may: impl Fn() -> bool) -> bool;
 
     /// The completion as completion counters need it.
     #[doc(hidden)]
@@ -79,10 +79,13 @@ impl Cursor for Unread {
     }
 
     #[inline(always)]
-    fn end(&mut self, queue: &mut Completions) -> bool {
+    fn end(&mut self, queue: &mut Completions, may: impl Fn() -> bool) -> bool {
         let Rings::Mlx5(ring) = &mut queue.0 else { return false };
-        ring.release();
-        true
+        let is_ended = may();
+        if is_ended {
+            ring.release();
+        }
+        is_ended
     }
 
     fn extended(&self) -> Extended {
@@ -115,11 +118,12 @@ impl Cursor for Told {
     }
 
     #[inline(always)]
-    fn end(&mut self, queue: &mut Completions) -> bool {
-        if let Rings::Efa(ring) = &mut queue.0 {
+    fn end(&mut self, queue: &mut Completions, may: impl Fn() -> bool) -> bool {
+        let is_ended = may();
+        if let (true, Rings::Efa(ring)) = (is_ended, &mut queue.0) {
             ring.end_batch();
         }
-        true
+        is_ended
     }
 
     fn extended(&self) -> Extended {

@@ -100,17 +100,6 @@ fn show(cq: &Cq, (wr_id, status): Shown) -> c_int {
     0
 }
 
-/// Moves the cursor by a short path, in a poll that was begun.
-#[inline(always)]
-fn next<R: Rings>(cq: &Cq) -> Result<Shown, Missed> {
-    let next = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.next_fast(cursor));
-    if R::Cursor::SHOWS_BEGIN {
-        cq.queue.within(next)
-    } else {
-        cq.queue.kept(next).unwrap_or(Err(Missed::Nothing))
-    }
-}
-
 extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
     if attr.is_some_and(|attr| attr.comp_mask != 0) {
         return refused();
@@ -140,11 +129,7 @@ fn start_late<R: Rings>(cq: &Cq) -> c_int {
 
 #[inline(never)]
 fn start_elsewhere<R: Rings>(cq: &Cq) -> c_int {
-    match elsewhere::<R>(cq) {
-        Ok(shown) => show(cq, shown),
-        Err(Missed::Nothing) => nothing(cq),
-        Err(_) => start_at_length::<R>(cq),
-    }
+    if next_elsewhere::<R>(cq) == 0 { 0 } else { nothing(cq) }
 }
 
 #[inline(never)]
@@ -161,27 +146,23 @@ fn nothing(cq: &Cq) -> c_int {
 }
 
 extern "C" fn next_poll<R: Rings>(cq: &Cq) -> c_int {
-    match next::<R>(cq) {
-        Ok(shown) => show(cq, shown),
-        Err(Missed::Nothing) => libc::ENOENT,
-        Err(Missed::Elsewhere) => next_elsewhere::<R>(cq),
-        Err(Missed::Other) => next_at_length::<R>(cq),
+    let next = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.next_fast(cursor));
+    let next = if R::Cursor::SHOWS_BEGIN { Some(cq.queue.within(next)) } else { cq.queue.kept(next) };
+    match next {
+        Some(Ok(shown)) => show(cq, shown),
+        Some(Err(Missed::Elsewhere)) => next_elsewhere::<R>(cq),
+        Some(Err(Missed::Other)) => next_at_length::<R>(cq),
+        Some(Err(Missed::Nothing)) | None => libc::ENOENT,
     }
 }
 
 /// Searches the other rings of the queue, if the ring of the previous completion has no further one.
-#[inline(always)]
-fn elsewhere<R: Rings>(cq: &Cq) -> Result<Shown, Missed> {
-    cq.queue.kept(|queue| queue.search::<R::Cursor>()).unwrap_or(Err(Missed::Nothing))?;
-    next::<R>(cq)
-}
-
 #[inline(never)]
 fn next_elsewhere<R: Rings>(cq: &Cq) -> c_int {
-    match elsewhere::<R>(cq) {
-        Ok(shown) => show(cq, shown),
-        Err(Missed::Nothing) => libc::ENOENT,
-        Err(_) => next_at_length::<R>(cq),
+    match cq.queue.kept(|queue| queue.search::<R::Cursor>()) {
+        Some(Ok(())) => next_poll::<R>(cq),
+        Some(Err(Missed::Nothing)) | None => libc::ENOENT,
+        Some(Err(_)) => next_at_length::<R>(cq),
     }
 }
 

@@ -260,8 +260,8 @@ fn post_usual<W: Way>(
     rest: impl FnOnce(List<'_>, &mut SendQueue, Here) -> Answer,
 ) -> c_int {
     plain(post(qp, list, bad, |queue, here, at| {
-        W::put_plain(qp, queue, here, at);
-        if at.is_null() { Ok(()) } else { rest(List { qp, at, gather: W::GATHER }, queue, here) }
+        let is_done = W::put_plain(qp, queue, here, at);
+        if is_done { Ok(()) } else { rest(List { qp, at, gather: W::GATHER }, queue, here) }
     }))
 }
 

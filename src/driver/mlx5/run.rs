@@ -57,17 +57,21 @@ impl Completions {
     /// Fills `places` with completions of successful requests, if `may_take` returns true, up to the first that needs the longer path.
     /// Returns their number; their entries are not given back.
     ///
-    /// First it counts the entries that the device has written. What could forbid to take them is checked once after that, and everything
+    /// If there is `ONE` place, less has to be found out. First it counts the entries that the device has written. What could forbid to take them is checked once after that, and everything
     /// that changed before their requests were posted is seen.
     #[inline(always)]
-    pub(super) fn run<T>(
+    pub(super) fn run<const ONE: bool, T>(
         &mut self,
         places: &mut [T],
         may_take: impl Fn() -> bool,
         mut fill: impl FnMut(&mut T, &Extended),
     ) -> (usize, Ended) {
         let (ring, begin, wanted) = (self.ring.reading(), self.position, places.len());
-        let (filled, mut ended) = ring.filled_from(begin, wanted);
+        let (filled, mut ended) = match ONE {
+            true if ring.filled(begin).is_some() => (1, Ended::Full),
+            true => (0, Ended::Empty),
+            false => ring.filled_from(begin, wanted),
+        };
         let places = match places.get_mut(..filled) {
             Some(places @ [_, ..]) => places,
             _ => return (0, if wanted == 0 { Ended::Full } else { Ended::Empty }),

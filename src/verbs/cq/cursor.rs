@@ -121,7 +121,8 @@ impl CompletionQueue {
     /// cursor shows that no poll was begun.
     #[inline(always)]
     pub fn end<C: Cursor>(&mut self, cursor: &mut C) -> bool {
-        self.taking.is_here() && cursor.end(&mut self.ring)
+        let Self { ring, taking, .. } = self;
+        cursor.end(ring, || taking.is_here())
     }
 
     /// The ring, if the device allows programs to use its rings directly. A program that does so must not take completions here.

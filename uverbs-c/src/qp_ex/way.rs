@@ -18,9 +18,12 @@ pub(crate) trait Way {
     /// How inline data of several pieces takes the path of one piece.
     const GATHER: Gather = gathered;
 
-    /// Puts the first requests of a list by a path that is shorter still, if there is one for them, and moves `at` behind them.
+    /// Puts the first requests of a list by a path that is shorter still, if there is one for them, and moves `at` behind them. Returns
+    /// whether these are all.
     #[inline(always)]
-    fn put_plain(_qp: &Qp, _queue: &mut SendQueue, _here: Here, _at: &mut Pointer) {}
+    fn put_plain(_qp: &Qp, _queue: &mut SendQueue, _here: Here, _at: &mut Pointer) -> bool {
+        false
+    }
 }
 
 pub(crate) struct Slots;
@@ -58,9 +61,10 @@ impl<const KIND: u8> Way for Blocks<KIND> {
     }
 
     #[inline(always)]
-    fn put_plain(qp: &Qp, queue: &mut SendQueue, here: Here, at: &mut Pointer) {
+    fn put_plain(qp: &Qp, queue: &mut SendQueue, here: Here, at: &mut Pointer) -> bool {
         if KIND != RequestKind::Frames as u8 {
             blocks::put_plain::<KIND>(qp, queue, here, at);
         }
+        at.is_null()
     }
 }

@@ -92,7 +92,7 @@ fn bindings_read_what_a_poll_tells() {
     let mut queue = Queue(Rings::Efa(Box::new(bench.queue)));
     let mut unread = Unread::default();
     assert_eq!(unread.next_fast(&mut queue, || true), Err(Missed::Other), "the cursor of another driver");
-    assert_eq!((unread.next(&mut queue, || true), unread.end(&mut queue)), (None, false));
+    assert_eq!((unread.next(&mut queue, || true), unread.end(&mut queue, || true)), (None, false));
     let mut read = || {
         let mut told = Told::default();
         told.next(&mut queue, || true).map(|_| told.wc())

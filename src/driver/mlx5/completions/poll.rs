@@ -25,7 +25,7 @@ impl Completions {
         let is_refused = loop {
             let Some(rest) = places.get_mut(count..) else { break false };
             let wanted = rest.len().min(most);
-            let (taken, ended) = self.run(&mut rest[..wanted], &may_take, &mut fill);
+            let (taken, ended) = self.run::<false, _>(&mut rest[..wanted], &may_take, &mut fill);
             count += taken;
             match ended {
                 Ended::Full if count == places.len() => break false,
@@ -115,7 +115,7 @@ impl CompletionRing for Completions {
 
     #[inline(always)]
     fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
-        let taken = match self.run(&mut [()], &may_take, |(), said| place.put(said)) {
+        let taken = match self.run::<true, _>(&mut [()], &may_take, |(), said| place.put(said)) {
             (1, _) => Ok(()),
             (_, Ended::Other | Ended::More) => self.next_other(may_take).map(|said| place.put(&said)),
             (_, ended) => Err(ended == Ended::Empty),

@@ -268,7 +268,7 @@ fn a_binding_is_told_what_a_completion_says() {
     assert_eq!((told.opcode(), told.byte_len()), (wc_opcode::RDMA_READ, 9));
     assert_eq!((told.flags(), told.source_qp(), told.source_lid(), told.immediate()), (0, 0, 0, 0));
     assert_eq!((told.wc().wr_id, told.wc().opcode), (7, wc_opcode::RDMA_READ));
-    assert!(told.end(&mut queue));
+    assert!(told.end(&mut queue, || true));
     assert_eq!(told.next(&mut queue, || true), None, "there is none");
 }
 
