@@ -30,7 +30,7 @@ in_rust() { LD_PRELOAD=$UVERBS_COUNTED "$UVERBS_BESIDE" managed "$device"; }
 compare_sides() {
     awk -F': ' '
         function look(side, ours, theirs) {
-            if (ours[1] <= 0 || theirs[1] <= 0 || ours[1] > theirs[1] + 21 * ours[2] || ours[2] > theirs[2] || ours[3] > 0) {
+            if (ours[1] <= 0 || theirs[1] <= 0 || ours[1] > theirs[1] + 23 * ours[2] || ours[2] > theirs[2] || ours[3] > 0) {
                 print $1 ", " side ": " ours[1] " " ours[2] " " ours[3] ", theirs " theirs[1] " " theirs[2] > "/dev/stderr"
                 bad = 1
             }
