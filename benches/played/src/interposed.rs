@@ -13,7 +13,7 @@ use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
 
 use crate::command::Call;
-use crate::{objects, tree};
+use crate::{meter, objects, tree};
 
 const NETLINK_RDMA: c_int = 20;
 
@@ -129,13 +129,26 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
         // SAFETY: the caller's arguments.
         return unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int };
     }
-    match objects::invoke(&Call::at(argument as u64)) {
+    match meter::apart(|| objects::invoke(&Call::at(argument as u64))) {
         Ok(()) => 0,
         Err(errno) => {
             errno.set();
             -1
         }
     }
+}
+
+/// The older form of commands. Of these only doorbells are sent.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+    meter::apart(|| {
+        if is_device(fd) {
+            objects::write(bytes as u64);
+            return len as isize;
+        }
+        // SAFETY: the caller's arguments.
+        unsafe { libc::syscall(libc::SYS_write, fd, bytes, len) as isize }
+    })
 }
 
 /// Pages of a device are memory like any other.
@@ -148,12 +161,19 @@ unsafe extern "C" fn mmap(
     fd: c_int,
     offset: c_long,
 ) -> *mut c_void {
-    let (access, flags, fd, offset) = match is_device(fd) {
-        true => (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
-        false => (access, flags, fd, offset),
-    };
-    // SAFETY: the caller's arguments, or those of new memory.
-    unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, offset) as *mut c_void }
+    if !is_device(fd) {
+        // SAFETY: the caller's arguments.
+        return unsafe {
+            libc::syscall(libc::SYS_mmap, address, len, access, flags, fd, offset) as *mut c_void
+        };
+    }
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory.
+    let memory = unsafe { libc::syscall(libc::SYS_mmap, address, len, access, flags, -1, 0) as *mut c_void };
+    if memory != libc::MAP_FAILED {
+        objects::mapped(offset as u64, memory as u64);
+    }
+    memory
 }
 
 #[unsafe(no_mangle)]

@@ -38,3 +38,9 @@ pub(crate) fn store_u8(address: u64, value: u8) {
     // SAFETY: as in `write`.
     unsafe { AtomicU8::from_ptr(address as *mut u8) }.store(value, Ordering::Release);
 }
+
+/// Stores an index that gives entries to the program.
+pub(crate) fn store_u32(address: u64, value: u32) {
+    // SAFETY: as in `write`; the drivers align such words.
+    unsafe { AtomicU32::from_ptr(address as *mut u32) }.store(value, Ordering::Release);
+}

@@ -18,12 +18,13 @@ use uverbs_abi::mlx5::{
     CreateQpResp, CreateSrq, CreateSrqResp, INVALID_BFREG,
 };
 use uverbs_abi::types::qp_type;
+use uverbs_abi::write::QpCap;
 use zerocopy::FromZeros;
 
 use crate::command::Call;
 use crate::fail;
 use crate::memory::{load_u32, read, store_u8, write};
-use crate::objects::refuse;
+use crate::objects::{Card, refuse};
 
 const UNIT: u64 = 16;
 const BLOCK: u64 = SEND_WQE_BB as u64;
@@ -31,8 +32,8 @@ const BLOCK: u64 = SEND_WQE_BB as u64;
 const GLOBAL_HEADER: u32 = 40;
 
 /// The queues of a device, by their handles.
-#[derive(Debug)]
-pub(crate) struct Card {
+#[derive(Debug, Default)]
+pub(crate) struct ConnectX {
     queues: BTreeMap<u32, Completions>,
     shared: BTreeMap<u32, Shared>,
     pairs: BTreeMap<u32, Pair>,
@@ -75,58 +76,52 @@ struct Pair {
     shared: Option<u32>,
 }
 
-/// Answers the driver's part of GET_CONTEXT, as the virtual ConnectX of `tests/vhca` does: without DEVX and write-combining.
-pub(crate) fn open(call: &Call) -> Result<(), Errno> {
-    let request: AllocUcontextReqV2 = call.driver_input()?;
-    if request.flags & ALLOC_UCTX_DEVX != 0 {
-        return refuse("a context with DEVX", Errno::EINVAL);
-    }
-    call.driver_output(&AllocUcontextResp {
-        qp_tab_size: 1 << 17,
-        cache_line_size: 64,
-        max_sq_desc_sz: 1024,
-        max_rq_desc_sz: 512,
-        max_send_wqebb: 1 << 15,
-        max_recv_wr: 1 << 15,
-        max_srq_recv_wr: 1 << 14,
-        num_ports: 1,
-        response_length: size_of::<AllocUcontextResp>() as u32,
-        cqe_version: 1,
-        cmds_supp_uhw: 1,
-        eth_min_inline: 1,
-        log_uar_size: 12,
-        num_uars_per_page: 1,
-        num_dyn_bfregs: 1024,
-        ..AllocUcontextResp::new_zeroed()
-    });
-    Ok(())
-}
-
-/// Creates a page of registers.
-pub(crate) fn page(call: &Call, handle: u32) -> Result<(), Errno> {
-    if call.value(uar::alloc::TYPE) == Some(uar_alloc_type::BF) {
-        return refuse("a page with write-combining", Errno::EOPNOTSUPP);
-    }
-    call.handle(uar::alloc::HANDLE, handle.into());
-    call.output(uar::alloc::MMAP_OFFSET, &(u64::from(handle) << 12));
-    call.output(uar::alloc::MMAP_LENGTH, &4096_u32);
-    call.output(uar::alloc::PAGE_ID, &handle);
-    Ok(())
-}
-
-/// The answer to a new address handle: there is no address of Ethernet to find out.
-pub(crate) fn address(call: &Call) {
-    let response_length = size_of::<CreateAhResp>() as u32;
-    call.driver_output(&CreateAhResp { response_length, ..CreateAhResp::new_zeroed() });
-}
-
-impl Card {
-    pub(crate) const fn new() -> Self {
-        Self { queues: BTreeMap::new(), shared: BTreeMap::new(), pairs: BTreeMap::new() }
+impl Card for ConnectX {
+    /// Answers the driver's part of GET_CONTEXT, as the virtual ConnectX of `tests/vhca` does: without DEVX and write-combining.
+    fn open(&mut self, call: &Call) -> Result<(), Errno> {
+        let request: AllocUcontextReqV2 = call.driver_input()?;
+        if request.flags & ALLOC_UCTX_DEVX != 0 {
+            return refuse("a context with DEVX", Errno::EINVAL);
+        }
+        call.driver_output(&AllocUcontextResp {
+            qp_tab_size: 1 << 17,
+            cache_line_size: 64,
+            max_sq_desc_sz: 1024,
+            max_rq_desc_sz: 512,
+            max_send_wqebb: 1 << 15,
+            max_recv_wr: 1 << 15,
+            max_srq_recv_wr: 1 << 14,
+            num_ports: 1,
+            response_length: size_of::<AllocUcontextResp>() as u32,
+            cqe_version: 1,
+            cmds_supp_uhw: 1,
+            eth_min_inline: 1,
+            log_uar_size: 12,
+            num_uars_per_page: 1,
+            num_dyn_bfregs: 1024,
+            ..AllocUcontextResp::new_zeroed()
+        });
+        Ok(())
     }
 
-    /// Returns the number of entries.
-    pub(crate) fn create_queue(&mut self, call: &Call, handle: u32) -> Result<u32, Errno> {
+    fn page(&mut self, call: &Call, handle: u32) -> Result<(), Errno> {
+        if call.value(uar::alloc::TYPE) == Some(uar_alloc_type::BF) {
+            return refuse("a page with write-combining", Errno::EOPNOTSUPP);
+        }
+        call.handle(uar::alloc::HANDLE, handle.into());
+        call.output(uar::alloc::MMAP_OFFSET, &(u64::from(handle) << 12));
+        call.output(uar::alloc::MMAP_LENGTH, &4096_u32);
+        call.output(uar::alloc::PAGE_ID, &handle);
+        Ok(())
+    }
+
+    /// The answer to a new address handle: there is no address of Ethernet to find out.
+    fn address(&mut self, call: &Call, _: u32) {
+        let response_length = size_of::<CreateAhResp>() as u32;
+        call.driver_output(&CreateAhResp { response_length, ..CreateAhResp::new_zeroed() });
+    }
+
+    fn create_queue(&mut self, call: &Call, handle: u32) -> Result<u32, Errno> {
         let request: CreateCq = call.driver_input()?;
         let wanted = call.value(cq::create::CQE).ok_or(Errno::EINVAL)? as u32;
         // create_cq_user, cq.c, Linux 6.1.
@@ -134,10 +129,10 @@ impl Card {
         let (ring, record, size) = (request.buf_addr, request.db_addr, request.cqe_size.into());
         self.queues.insert(handle, Completions { ring, entries, size, record, written: 0 });
         call.driver_output(&CreateCqResp { cqn: handle, reserved: 0 });
-        Ok(entries)
+        Ok(entries - 1)
     }
 
-    pub(crate) fn create_shared(&mut self, call: &Call, handle: u32) -> Result<(), Errno> {
+    fn create_shared(&mut self, call: &Call, handle: u32) -> Result<(), Errno> {
         let request: CreateSrq = call.driver_input()?;
         let segments = call.value(srq::create::MAX_SGE).ok_or(Errno::EINVAL)? as u32;
         // mlx5_ib_create_srq, srq.c, Linux 6.1.
@@ -148,7 +143,7 @@ impl Card {
         Ok(())
     }
 
-    pub(crate) fn create_pair(&mut self, call: &Call, handle: u32) -> Result<(), Errno> {
+    fn create_pair(&mut self, call: &Call, handle: u32, _: &mut QpCap) -> Result<(), Errno> {
         let request: CreateQp = call.driver_input()?;
         let [kind, send_queue, receive_queue] =
             [qp::create::TYPE, qp::create::SEND_CQ_HANDLE, qp::create::RECV_CQ_HANDLE]
@@ -182,12 +177,11 @@ impl Card {
         Ok(())
     }
 
-    pub(crate) fn destroy_pair(&mut self, handle: u32) {
+    fn destroy_pair(&mut self, handle: u32) {
         self.pairs.remove(&handle);
     }
 
-    /// Executes everything that was posted.
-    pub(crate) fn play(&mut self) {
+    fn play(&mut self) {
         let Self { queues, shared, pairs } = self;
         let handles: Vec<_> = pairs.keys().copied().collect();
         for handle in handles {

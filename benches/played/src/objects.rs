@@ -1,34 +1,78 @@
 //! The commands of a device file, and the objects that they create.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{ah, async_event, cq, device, mr, pd, qp, srq};
 use uverbs_abi::mlx5::ids::uar;
-use uverbs_abi::types::{driver_id, link_layer, mtu, port_state};
+use uverbs_abi::types::{driver_id, mtu, port_state};
 use uverbs_abi::write::{
-    AllocPdResp, CreateAhResp, CreateCompChannelResp, ExQueryDeviceResp, GidEntry, QpCap, QueryDeviceResp,
-    QueryPortResp, QueryPortRespEx, RegMrResp, cmd,
+    AllocPdResp, CreateAhResp, CreateCompChannelResp, ExQueryDeviceResp, GidEntry, PostSend, PostSendResp,
+    QpCap, QueryDeviceResp, QueryPortResp, QueryPortRespEx, RegMrResp, cmd,
 };
 use zerocopy::FromZeros;
 
 use crate::command::Call;
 use crate::interposed::silent_file;
-use crate::mlx5::{self, Card};
+use crate::memory::read;
+use crate::tree::kind;
+use crate::{mlx5, rxe};
 
-/// The GID of the port, and its LID.
+/// The GID of the port, which it has twice, and its LID.
+const GIDS: u32 = 2;
 const GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1];
-const LID: u16 = 1;
+
+/// What the kinds of devices differ in: their drivers' parts of commands, and their queues.
+pub(crate) trait Card: Send {
+    /// Answers the driver's part of a new context.
+    fn open(&mut self, call: &Call) -> Result<(), Errno>;
+
+    /// Creates a page of registers.
+    fn page(&mut self, _: &Call, _: u32) -> Result<(), Errno> {
+        refuse("a page of registers", Errno::EPROTONOSUPPORT)
+    }
+
+    /// Creates a completion queue, and returns the number of entries that the program can use.
+    fn create_queue(&mut self, call: &Call, handle: u32) -> Result<u32, Errno>;
+
+    fn create_shared(&mut self, call: &Call, handle: u32) -> Result<(), Errno>;
+
+    /// Creates a queue pair. `cap` is what the program asked for, and gets.
+    fn create_pair(&mut self, call: &Call, handle: u32, cap: &mut QpCap) -> Result<(), Errno>;
+
+    fn destroy_pair(&mut self, handle: u32);
+
+    /// Answers the driver's part of a new address handle, protection domain or region.
+    fn address(&mut self, call: &Call, handle: u32);
+
+    fn domain(&mut self, call: &Call, handle: u32) {
+        call.driver_output(&handle);
+    }
+
+    /// The program has mapped memory of the device.
+    fn mapped(&mut self, _offset: u64, _address: u64) {}
+
+    /// The program has rung the doorbell of a queue pair by a command.
+    fn ring(&mut self, _handle: u32) {}
+
+    /// Executes everything that was posted.
+    fn play(&mut self);
+}
 
 /// A device, from its first command.
-#[derive(Debug)]
 struct Device {
     /// The last handle that was given to an object.
     handles: u32,
-    card: Card,
+    card: Box<dyn Card>,
 }
 
-static DEVICE: Mutex<Device> = Mutex::new(Device { handles: 0, card: Card::new() });
+static DEVICE: LazyLock<Mutex<Device>> = LazyLock::new(|| {
+    let card: Box<dyn Card> = match kind().driver_id {
+        driver_id::RXE => Box::new(rxe::Soft::default()),
+        _ => Box::new(mlx5::ConnectX::default()),
+    };
+    Mutex::new(Device { handles: 0, card })
+});
 
 fn device() -> MutexGuard<'static, Device> {
     DEVICE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -36,10 +80,23 @@ fn device() -> MutexGuard<'static, Device> {
 
 /// Answers a command.
 pub(crate) fn invoke(call: &Call) -> Result<(), Errno> {
-    if call.header.driver_id != driver_id::MLX5 {
+    if call.header.driver_id != kind().driver_id {
         return Err(Errno::EINVAL);
     }
     device().answer(call)
+}
+
+/// Answers a command of the older form, whose header and request are at `address`.
+pub(crate) fn write(address: u64) {
+    if read::<u32>(address) != cmd::POST_SEND {
+        crate::fail("a command of the older form that is not a doorbell");
+    }
+    device().card.ring(read::<PostSend>(address + 8).qp_handle);
+}
+
+/// Memory of the device is at `address` now.
+pub(crate) fn mapped(offset: u64, address: u64) {
+    device().card.mapped(offset, address);
 }
 
 /// The device executes everything that was posted.
@@ -57,7 +114,7 @@ impl Device {
             (device::OBJECT, device::method::GET_CONTEXT) => {
                 call.output(device::get_context::NUM_COMP_VECTORS, &1_u32);
                 call.output(device::get_context::CORE_SUPPORT, &0_u64);
-                mlx5::open(call)
+                self.card.open(call)
             }
             (device::OBJECT, device::method::QUERY_PORT) => {
                 let port = QueryPortRespEx { legacy_resp: port(), ..QueryPortRespEx::new_zeroed() };
@@ -66,15 +123,15 @@ impl Device {
             }
             (device::OBJECT, device::method::QUERY_GID_ENTRY) => {
                 let index = call.value(device::query_gid_entry::GID_INDEX).unwrap_or_default() as u32;
-                if index != 0 {
+                if index >= GIDS {
                     return Err(Errno::ENODATA);
                 }
-                call.output(device::query_gid_entry::RESP_ENTRY, &gid());
+                call.output(device::query_gid_entry::RESP_ENTRY, &gid(index));
                 Ok(())
             }
             (device::OBJECT, device::method::QUERY_GID_TABLE) => {
-                call.output(device::query_gid_table::RESP_ENTRIES, &gid());
-                call.output(device::query_gid_table::RESP_NUM_ENTRIES, &1_u64);
+                call.output(device::query_gid_table::RESP_ENTRIES, &[gid(0), gid(1)]);
+                call.output(device::query_gid_table::RESP_NUM_ENTRIES, &u64::from(GIDS));
                 Ok(())
             }
             (async_event::OBJECT, async_event::method::ALLOC) => {
@@ -83,13 +140,13 @@ impl Device {
             }
             (uar::OBJECT, uar::method::ALLOC) => {
                 let handle = self.handle();
-                mlx5::page(call, handle)
+                self.card.page(call, handle)
             }
             (cq::OBJECT, cq::method::CREATE) => {
                 let handle = self.handle();
                 let entries = self.card.create_queue(call, handle)?;
                 call.handle(cq::create::HANDLE, handle.into());
-                call.output(cq::create::RESP_CQE, &(entries - 1));
+                call.output(cq::create::RESP_CQE, &entries);
                 Ok(())
             }
             (srq::OBJECT, srq::method::CREATE) => {
@@ -107,9 +164,10 @@ impl Device {
             }
             (qp::OBJECT, qp::method::CREATE) => {
                 let handle = self.handle();
-                self.card.create_pair(call, handle)?;
+                let mut cap: QpCap = call.input(qp::create::CAP)?;
+                self.card.create_pair(call, handle, &mut cap)?;
                 call.handle(qp::create::HANDLE, handle.into());
-                call.output(qp::create::RESP_CAP, &call.input::<QpCap>(qp::create::CAP)?);
+                call.output(qp::create::RESP_CAP, &cap);
                 call.output(qp::create::RESP_QP_NUM, &handle);
                 Ok(())
             }
@@ -142,17 +200,21 @@ impl Device {
             cmd::QUERY_PORT => call.output(OUT, &port()),
             cmd::ALLOC_PD => {
                 call.output(OUT, &AllocPdResp { pd_handle: handle });
-                call.driver_output(&handle);
+                self.card.domain(call, handle);
             }
             cmd::REG_MR => {
                 call.output(OUT, &RegMrResp { mr_handle: handle, lkey: handle << 8, rkey: handle << 8 })
             }
             cmd::CREATE_AH => {
                 call.output(OUT, &CreateAhResp { ah_handle: handle });
-                mlx5::address(call);
+                self.card.address(call, handle);
             }
             cmd::CREATE_COMP_CHANNEL => {
                 call.output(OUT, &CreateCompChannelResp { fd: silent_file()? as u32 })
+            }
+            cmd::POST_SEND => {
+                self.card.ring(call.input::<PostSend>(device::invoke_write::CORE_IN)?.qp_handle);
+                call.output(OUT, &PostSendResp { bad_wr: 0 });
             }
             cmd::MODIFY_QP | cmd::EX_MODIFY_QP | cmd::DEALLOC_PD | cmd::DEREG_MR | cmd::DESTROY_AH => {}
             _ => return refuse(&format!("command {number:#x}"), Errno::EOPNOTSUPP),
@@ -206,10 +268,10 @@ fn limits() -> QueryDeviceResp {
 fn port() -> QueryPortResp {
     QueryPortResp {
         max_msg_sz: 1 << 30,
-        gid_tbl_len: 1,
+        gid_tbl_len: GIDS,
         pkey_tbl_len: 1,
-        lid: LID,
-        sm_lid: LID,
+        lid: kind().lid,
+        sm_lid: kind().lid,
         state: port_state::ACTIVE,
         max_mtu: mtu::MTU_4096,
         active_mtu: mtu::MTU_4096,
@@ -217,11 +279,11 @@ fn port() -> QueryPortResp {
         active_width: 2,
         active_speed: 32,
         phys_state: 5,
-        link_layer: link_layer::INFINIBAND,
+        link_layer: kind().link_layer,
         ..QueryPortResp::new_zeroed()
     }
 }
 
-fn gid() -> GidEntry {
-    GidEntry { gid: GID, port_num: 1, ..GidEntry::new_zeroed() }
+fn gid(gid_index: u32) -> GidEntry {
+    GidEntry { gid: GID, gid_index, port_num: 1, ..GidEntry::new_zeroed() }
 }

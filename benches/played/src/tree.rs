@@ -6,26 +6,81 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use uverbs_abi::types::{driver_id, link_layer};
+
 /// The prefixes of the paths that lead into the tree.
 const PREFIXES: [&str; 3] = ["/sys/class/infiniband_verbs", "/sys/class/infiniband", "/dev/infiniband"];
 
-/// Path, and content. The device file is `/dev/null`: whoever opens it compares its number with that in `dev`.
-const FILES: &[(&str, &str)] = &[
-    ("sys/class/infiniband_verbs/abi_version", "6\n"),
-    ("sys/class/infiniband_verbs/uverbs0/dev", "1:3\n"),
-    ("sys/class/infiniband_verbs/uverbs0/abi_version", "1\n"),
-    ("sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n"),
-    ("sys/class/infiniband_verbs/uverbs0/device/modalias", MODALIAS),
-    ("sys/class/infiniband/mlx5_0/device/modalias", MODALIAS),
-    ("sys/class/infiniband/mlx5_0/node_type", "1: CA\n"),
-    ("sys/class/infiniband/mlx5_0/node_guid", "0200:00ff:fe00:0001\n"),
-    ("sys/class/infiniband/mlx5_0/sys_image_guid", "0200:00ff:fe00:0001\n"),
-    ("sys/class/infiniband/mlx5_0/fw_ver", "16.35.0\n"),
-    ("sys/class/infiniband/mlx5_0/ports/1/pkeys/0", "0xffff\n"),
+/// What tells the kinds of devices apart before they are opened.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The driver, as `PLAYED_DRIVER` names it.
+    driver: &'static str,
+    pub(crate) driver_id: u32,
+    abi_version: u32,
+    name: &'static str,
+    /// The file by which the driver is known, and its content.
+    mark: (&'static str, &'static str),
+    node_type: &'static str,
+    pub(crate) link_layer: u8,
+    pub(crate) lid: u16,
+}
+
+const KINDS: &[Kind] = &[
+    // A ConnectX-5 on InfiniBand.
+    Kind {
+        driver: "mlx5",
+        driver_id: driver_id::MLX5,
+        abi_version: 1,
+        name: "mlx5_0",
+        mark: ("device/modalias", "pci:v000015B3d00001017sv000015B3sd00000001bc02sc07i00"),
+        node_type: "1: CA",
+        link_layer: link_layer::INFINIBAND,
+        lid: 1,
+    },
+    Kind {
+        driver: "rxe",
+        driver_id: driver_id::RXE,
+        abi_version: uverbs_abi::rxe::ABI_VERSION,
+        name: "rxe_0",
+        mark: ("parent", "eth0"),
+        node_type: "1: CA",
+        link_layer: link_layer::ETHERNET,
+        lid: 0,
+    },
 ];
 
-/// A ConnectX-5.
-const MODALIAS: &str = "pci:v000015B3d00001017sv000015B3sd00000001bc02sc07i00\n";
+/// The device that is played.
+pub(crate) fn kind() -> &'static Kind {
+    static KIND: OnceLock<&Kind> = OnceLock::new();
+    KIND.get_or_init(|| {
+        let driver = std::env::var("PLAYED_DRIVER").unwrap_or_default();
+        let kind = KINDS.iter().find(|kind| kind.driver == driver);
+        kind.unwrap_or_else(|| crate::fail(&format!("PLAYED_DRIVER={driver} is not played")))
+    })
+}
+
+/// Paths, and contents. The device file is `/dev/null`: whoever opens it compares its number with that in `dev`.
+fn files(kind: &Kind) -> Vec<(String, String)> {
+    let verbs = [
+        ("abi_version", "6"),
+        ("uverbs0/dev", "1:3"),
+        ("uverbs0/abi_version", &kind.abi_version.to_string()),
+        ("uverbs0/ibdev", kind.name),
+        (&format!("uverbs0/{}", kind.mark.0), kind.mark.1),
+    ]
+    .map(|(path, content)| (format!("sys/class/infiniband_verbs/{path}"), format!("{content}\n")));
+    let device = [
+        kind.mark,
+        ("node_type", kind.node_type),
+        ("node_guid", "0200:00ff:fe00:0001"),
+        ("sys_image_guid", "0200:00ff:fe00:0001"),
+        ("fw_ver", "16.35.0"),
+        ("ports/1/pkeys/0", "0xffff"),
+    ]
+    .map(|(path, content)| (format!("sys/class/infiniband/{}/{path}", kind.name), format!("{content}\n")));
+    verbs.into_iter().chain(device).collect()
+}
 
 /// The directory, which is filled at the first call.
 fn root() -> Option<&'static Path> {
@@ -41,7 +96,7 @@ fn root() -> Option<&'static Path> {
 }
 
 fn fill(root: &Path) -> io::Result<()> {
-    for (path, content) in FILES {
+    for (path, content) in files(kind()) {
         let path = root.join(path);
         fs::create_dir_all(path.parent().unwrap_or(root))?;
         fs::write(path, content)?;
