@@ -62,7 +62,7 @@ pub use crate::driver::request::{
     ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as SlotWindow;
-pub use crate::driver::seam::{Lower, LowerReceive, OwnRing};
+pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch};
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};
@@ -75,7 +75,7 @@ pub use crate::verbs::mw::window::Window;
 use crate::verbs::pd::ProtectionDomain;
 pub use crate::verbs::qp::create::parts::{QueuePair, QueuePairInit};
 pub use crate::verbs::qp::send::{Batch, FillSends, SendQueue, Unseen};
-pub use crate::verbs::work::{FillReceives, ReceiveBatch, ReceiveQueue};
+pub use crate::verbs::work::ReceiveQueue;
 
 /// The maximum number of values that a read of counters can return.
 pub const MOST_VALUES: usize = MAX_VALUES;

@@ -22,13 +22,14 @@ mod plans;
 pub mod provider;
 mod query;
 pub(crate) mod queues;
-pub(crate) mod receives;
+
 pub(crate) mod request;
 pub(crate) mod ring;
+pub(crate) mod rq;
 pub(crate) mod rxe;
 pub(crate) mod seam;
 pub(crate) mod side;
-mod siw;
+pub(crate) mod siw;
 mod statistics;
 
 use nix::errno::Errno;

@@ -8,8 +8,8 @@ use zerocopy::IntoBytes;
 
 use super::cq::{Completions, Rings};
 use super::queues::Sends;
-use super::receives::Receives;
 use super::request::Address;
+use super::rq::{self, Receives};
 use super::seam::Kernel;
 use super::{efa, mlx5, rxe, siw};
 use crate::kernel::command::Command;
@@ -156,18 +156,19 @@ impl QpPlan {
             Self::Mlx5(plan) => {
                 let cap = plan.cap();
                 let (sends, receives, known) = plan.open(number);
-                let (receives, known) = (receives.map(Receives::Mlx5), known.map(Known));
+                let (receives, known) =
+                    (receives.map(|queue| Receives(rq::Rings::Mlx5(queue))), known.map(Known));
                 QpQueues { sends: Sends::Mlx5(sends), receives, cap, known }
             }
             Self::Efa(plan) => {
                 let cap = plan.cap();
                 let (sends, receives) = plan.open(op, number, kernel)?;
-                let receives = receives.map(|receives| Receives::Efa(Box::new(receives)));
+                let receives = receives.map(|queue| Receives(rq::Rings::Efa(Box::new(queue))));
                 QpQueues { sends: Sends::Efa(Box::new(sends)), receives, cap, known: None }
             }
             Self::Siw(plan) => {
                 let (sends, receives) = plan.open(op, kernel)?;
-                let receives = receives.map(Receives::Siw);
+                let receives = receives.map(|queue| Receives(rq::Rings::Siw(queue)));
                 QpQueues { sends: Sends::Siw(sends), receives, cap: told, known: None }
             }
         })
@@ -243,8 +244,8 @@ impl SrqPlan {
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
             Self::Rings(plan, _) => plan.open(op, kernel).map(Receives::in_rings),
-            Self::Mlx5(plan) => Ok(Receives::Mlx5Shared(plan.open())),
-            Self::Siw(plan) => Ok(Receives::Siw(plan.open(op, kernel)?)),
+            Self::Mlx5(plan) => Ok(Receives(rq::Rings::Mlx5Shared(plan.open()))),
+            Self::Siw(plan) => Ok(Receives(rq::Rings::Siw(plan.open(op, kernel)?))),
         }
     }
 }
@@ -323,7 +324,7 @@ impl WqPlan {
     /// The queue, after the kernel has created it with this number.
     pub(crate) fn open(self, number: u32) -> Receives {
         match self {
-            Self::Mlx5(plan) => Receives::Mlx5(plan.open(number)),
+            Self::Mlx5(plan) => Receives(rq::Rings::Mlx5(plan.open(number))),
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::completion::Place;
 use super::cq::{Completions, Rings};
-use super::seam::CompletionRing;
+use super::rq::{self, Receives};
+use super::seam::{CompletionRing, FillReceives, ReceiveRing};
 use super::{efa, mlx5, rxe, siw};
 
 /// Which of the [`Provider`]s a device has.
@@ -40,10 +41,19 @@ pub trait Provider: 'static {
         places: &mut [T],
         may_take: impl Fn() -> bool,
     ) -> Option<usize>;
+
+    /// Posts to the receive queue of a queue pair by the short path of the driver: what `how` fills, whatever [`FillReceives::is_kept`]
+    /// returns. `None`, with nothing done, if the queue accepts no requests, and for a queue of another driver.
+    #[doc(hidden)]
+    fn post_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
+
+    /// As [`Provider::post_receives`], for a shared queue.
+    #[doc(hidden)]
+    fn post_shared_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
 }
 
 macro_rules! providers {
-    ($($(#[$doc:meta])* $name:ident: $driver:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $driver:ident, shared receives in $shared:ident;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -63,6 +73,18 @@ macro_rules! providers {
                     let Rings::$name(ring) = &mut queue.0 else { return None };
                     ring.poll_few_fast(places, may_take)
                 }
+
+                #[inline(always)]
+                fn post_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer> {
+                    let rq::Rings::$name(ring) = &mut queue.0 else { return None };
+                    ring.post_kept(pieces, how)
+                }
+
+                #[inline(always)]
+                fn post_shared_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer> {
+                    let rq::Rings::$shared(ring) = &mut queue.0 else { return None };
+                    ring.post_kept(pieces, how)
+                }
             }
         )*
     };
@@ -70,11 +92,11 @@ macro_rules! providers {
 
 providers! {
     /// rxe, and the soft device.
-    Rxe: rxe;
+    Rxe: rxe, shared receives in Rxe;
     /// mlx5.
-    Mlx5: mlx5;
+    Mlx5: mlx5, shared receives in Mlx5Shared;
     /// efa.
-    Efa: efa;
+    Efa: efa, shared receives in Efa;
     /// siw.
-    Siw: siw;
+    Siw: siw, shared receives in Siw;
 }

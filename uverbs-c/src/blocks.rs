@@ -1,17 +1,14 @@
 //! The shortest paths for queues that the device reads itself, in its own format of blocks. Each leaves to the general function what it does
 //! not handle itself.
 
-use std::ffi::c_int;
-
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, wr_opcode};
-use uverbs::raw::{Here, Opcode, Plain, ReceiveQueue, RequestKind, SendQueue, Sge, ToAddress};
+use uverbs::raw::{Here, Opcode, Plain, RequestKind, SendQueue, Sge, ToAddress};
 
 use crate::abi::SendWr;
 use crate::boundary::Pointer;
-use crate::post::{self, PlainReceives, address, halves};
+use crate::post::{address, halves};
 use crate::qp::Qp;
-use crate::srq::{self, Srq};
 
 const DATAGRAMS: u8 = RequestKind::Addressed as u8;
 
@@ -56,16 +53,5 @@ fn put<const KIND: u8>(qp: &Qp, batch: &mut Plain<'_, KIND>, wr: &SendWr) -> boo
         wr_opcode::RDMA_WRITE => batch.put_if_free(wr.wr_id, flags, &Opcode::Write(remote()), piece),
         wr_opcode::RDMA_READ => batch.put_if_free(wr.wr_id, flags, &Opcode::Read(remote()), piece),
         _ => false,
-    }
-}
-
-pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    post::post_recv_by(qp, list, bad, ReceiveQueue::post_in_blocks)
-}
-
-pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match srq.queue.try_with(|queue| queue.get_mut().ok()?.queue_mut().post_listed(PlainReceives(list))) {
-        Some(at) if at.is_null() => 0,
-        at => srq::post_srq_recv(srq, at.unwrap_or(list), bad),
     }
 }

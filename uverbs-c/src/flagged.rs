@@ -5,15 +5,14 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, wr_opcode};
-use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, ReceiveQueue, Sge};
+use uverbs::raw::{Batch, Data, FillSends, Lower, Opcode, Sge};
 
 use crate::abi::SendWr;
 use crate::answer::{Answer, Code, EINVAL};
 use crate::boundary::Pointer;
-use crate::post::{self, PlainReceives, ReceiveList, Sending, halves, plain, told, unseen};
+use crate::post::{self, Sending, halves, plain, told, unseen};
 use crate::qp::Qp;
 use crate::request::Bytes;
-use crate::srq::{self, Srq};
 
 type NoPieces = std::iter::Empty<Sge>;
 type NoBytes = std::iter::Empty<&'static [u8]>;
@@ -139,36 +138,5 @@ fn post_send_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_i
         Some(unseen) => plain(told(unseen, list, bad)),
         // Nothing can be posted: this is a child of `fork`.
         None => post::post_send(qp, list, bad),
-    }
-}
-
-/// Posts a list as far as possible, and returns the first request that is not posted.
-#[inline(always)]
-fn post(queue: &mut ReceiveQueue, list: Pointer) -> Option<Pointer> {
-    queue.post_flagged(PlainReceives(list))
-}
-
-pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match qp.receives.try_with(|queue| post(queue.as_mut()?, list)) {
-        Some(at) if at.is_null() => 0,
-        at => post_recv_at_length(qp, at.unwrap_or(list), bad),
-    }
-}
-
-/// Posts receives with any number of pieces, or returns why they cannot be posted. They are accepted in every state of the queue pair,
-/// because others than this library change the state.
-#[cold]
-#[inline(never)]
-fn post_recv_at_length(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match qp.receives.try_with(|queue| queue.as_mut()?.post_flagged_at_length(ReceiveList(list))) {
-        Some((answer, at)) => plain(told(answer, at, bad)),
-        None => post::post_recv(qp, list, bad),
-    }
-}
-
-pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    match srq.queue.try_with(|queue| post(queue.get_mut().ok()?.queue_mut(), list)) {
-        Some(at) if at.is_null() => 0,
-        at => srq::post_srq_recv(srq, at.unwrap_or(list), bad),
     }
 }

@@ -40,6 +40,7 @@ mod providers;
 mod qp;
 mod qp_ex;
 mod query;
+mod receive;
 mod request;
 mod slots;
 mod srq;

@@ -3,7 +3,7 @@
 
 use std::ffi::c_int;
 
-use uverbs::raw::{Batch, FillSends, Lower, ReceiveQueue};
+use uverbs::raw::{Batch, FillSends, Lower};
 
 use crate::answer::{Answer, Code};
 use crate::boundary::Pointer;
@@ -28,8 +28,4 @@ pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Poin
         queue.post_numbered(List { qp, at: &mut at, gather: gathered })
     });
     if at.is_null() && posted.is_some() { 0 } else { post::post_send(qp, at, bad) }
-}
-
-pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    post::post_recv_by(qp, list, bad, ReceiveQueue::post_numbered)
 }

@@ -3,13 +3,13 @@
 use std::ffi::c_int;
 
 use uverbs::Remote;
-use uverbs::abi::types::{SendFlags, qp_state, wr_opcode};
+use uverbs::abi::types::{SendFlags, wr_opcode};
 use uverbs::raw::{
-    Batch, Binding, Data, FillReceives, Here, Lower, LowerReceive, Opcode, ReceiveBatch, ReceiveQueue,
-    Refused, RequestKind, SendLayout, SendQueue, Sge, Terms, ToAddress, ToSrq, Unseen,
+    Batch, Binding, Data, Here, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, Sge, Terms,
+    ToAddress, ToSrq, Unseen,
 };
 
-use crate::abi::{MwBindInfo, RecvWr, SendWr};
+use crate::abi::{MwBindInfo, SendWr};
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::boundary::Pointer;
 use crate::mr::Mr;
@@ -354,87 +354,6 @@ pub(crate) fn no_large(error: uverbs::Error) -> Code {
     if error.kind() == uverbs::ErrorKind::Unsupported { EINVAL } else { error.into() }
 }
 
-/// The errno for receives that are posted in a child of `fork`. A bad request takes precedence, as with libibverbs.
-#[cold]
-#[inline(never)]
-fn not_here(why: Refused, count: Option<c_int>, most: u32) -> Code {
-    if count.is_some_and(|count| count as u32 > most) { EINVAL } else { why.into() }
-}
-
-/// A list of receives.
-pub(crate) struct ReceiveList(pub(crate) Pointer);
-
-impl ReceiveList {
-    #[inline(always)]
-    pub(crate) fn put<L: LowerReceive>(batch: &mut ReceiveBatch<L>, wr: &RecvWr) -> Answer {
-        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
-        Ok(batch.put(wr.wr_id, pieces.iter())?)
-    }
-}
-
-impl FillReceives for ReceiveList {
-    /// The result, and the first request that is not posted.
-    type Answer = (Answer, Pointer);
-
-    // The position is passed by value, so that it is never stored in memory.
-    #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        let mut at = self.0;
-        while let Some(wr) = at.get::<RecvWr>() {
-            let put = Self::put(batch, wr);
-            if put.is_err() {
-                return (put, at);
-            }
-            at = wr.next;
-        }
-        (Ok(()), at)
-    }
-
-    /// If one cannot be posted, those before it are.
-    #[inline(always)]
-    fn is_kept(_: &Self::Answer) -> bool {
-        true
-    }
-}
-
-/// A list of receives of one piece each, up to the first that has another number or is not posted.
-pub(crate) struct PlainReceives(pub(crate) Pointer);
-
-impl FillReceives for PlainReceives {
-    /// The first request that is not posted.
-    type Answer = Pointer;
-
-    #[inline(always)]
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Pointer {
-        let mut at = self.0;
-        while let Some(wr) = at.get::<RecvWr>() {
-            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { break };
-            if batch.put(wr.wr_id, std::slice::from_ref(piece).iter()).is_err() {
-                break;
-            }
-            at = wr.next;
-        }
-        at
-    }
-
-    /// Those before it are posted.
-    #[inline(always)]
-    fn is_kept(_: &Pointer) -> bool {
-        true
-    }
-}
-
-/// Posts the receives of a list up to the first that cannot be posted, which is returned.
-#[inline(always)]
-pub(crate) fn post_receives(queue: &mut ReceiveQueue, list: Pointer, bad: Option<&mut Pointer>) -> Answer {
-    let most = queue.max_pieces();
-    let (answer, at) = queue.post(ReceiveList(list)).unwrap_or_else(|why| {
-        let count = list.get::<RecvWr>().map(|wr| wr.num_sge);
-        (Err(not_here(why, count, most)), list)
-    });
-    told(answer, at, bad)
-}
-
 /// Stores the first request that was not posted, if not all of the list was.
 #[inline(always)]
 pub(crate) fn told(answer: Answer, at: Pointer, bad: Option<&mut Pointer>) -> Answer {
@@ -454,45 +373,4 @@ pub(crate) fn plain(answer: Answer) -> c_int {
 /// The function in the header has already dereferenced `qp`, so it is not null.
 pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
     (qp.post)(qp, list, bad)
-}
-
-/// Posts receives of one piece each by the device's own code. From the first request on that this does not handle, continues as for any
-/// queue.
-#[inline(always)]
-pub(crate) fn post_recv_by(
-    qp: &Qp,
-    list: Pointer,
-    bad: Option<&mut Pointer>,
-    way: impl FnOnce(&mut ReceiveQueue, PlainReceives) -> Option<Pointer>,
-) -> c_int {
-    let posted = qp.receives.try_with(|queue| {
-        let queue = queue.as_mut()?;
-        let is_reset = qp.c.qp_base.state.get() == u32::from(qp_state::RESET);
-        if is_reset { None } else { way(queue, PlainReceives(list)) }
-    });
-    match posted {
-        Some(at) if at.is_null() => 0,
-        at => post_recv(qp, at.unwrap_or(list), bad),
-    }
-}
-
-pub(crate) extern "C" fn post_recv(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let post = || {
-        let mut queue = qp.receives.lock()?;
-        // A queue pair with a shared queue has no own one.
-        match queue.as_mut() {
-            Some(queue) if qp.c.qp_base.state.get() != u32::from(qp_state::RESET) => {
-                post_receives(queue, list, bad)
-            }
-            queue => {
-                if let Some(bad) = bad {
-                    *bad = list;
-                }
-                // libmlx5 reports a missing queue as full.
-                let is_full = queue.is_none() && qp.is_in_blocks;
-                Err(if is_full { ENOMEM } else { EINVAL })
-            }
-        }
-    };
-    plain(post())
 }

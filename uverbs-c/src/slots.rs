@@ -7,7 +7,7 @@
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::providers::rings::Rings;
-use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
+use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, qp, query, receive, srq, wq, xrcd};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -101,13 +101,13 @@ pub(crate) fn operations<R: Rings>() -> ContextOps {
         136 srq::modify_srq;
         144 srq::query_srq;
         152 srq::destroy_srq;
-        160 R::POST_SRQ_RECV;
+        160 receive::post_srq_recv::<R>;
         168 qp::create_qp;
         176 qp::query_qp;
         184 qp::modify_qp;
         192 qp::destroy_qp;
         200 R::POST_SEND;
-        208 R::POST_RECV;
+        208 receive::post_recv::<R>;
         216 pd::create_ah;
         224 pd::destroy_ah;
         232 qp::attach_mcast;

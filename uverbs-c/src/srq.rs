@@ -14,7 +14,6 @@ use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX};
 use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
-use crate::post::post_receives;
 use crate::xrcd::Xrcd;
 
 #[repr(C)]
@@ -153,13 +152,4 @@ pub(crate) extern "C" fn destroy_srq(srq: Given<Srq>) -> c_int {
         Ok(())
     });
     returned(destroyed)
-}
-
-pub(crate) extern "C" fn post_srq_recv(srq: &Srq, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let post = || {
-        let mut queue = srq.queue.lock()?;
-        post_receives(queue.get_mut()?.queue_mut(), list, bad)
-    };
-    // The data path does not change `errno`.
-    post().map_or_else(Code::get, |()| 0)
 }

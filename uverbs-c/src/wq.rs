@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::cq::{CONDITION, Cq, MUTEX};
 use crate::owned::{Owned, end, end_shared};
 use crate::pd::Pd;
-use crate::post::post_receives;
+use crate::receive::post_receives;
 
 #[repr(C)]
 pub(crate) struct Wq {

@@ -15,7 +15,7 @@ use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::Units;
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
-use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
+use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result};
 
 /// Bytes of a piece in the ring.
@@ -75,31 +75,6 @@ impl Receives {
         })
     }
 
-    /// Number of places for what requests need.
-    pub(crate) fn slots(&self) -> usize {
-        self.queues.track().receives.requests() as usize
-    }
-
-    /// The place of the next request: its index.
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.numbers.next(&self.queues.track().receives).unwrap_or(0).into()
-    }
-
-    /// Whether all posted requests have completed.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.numbers.is_idle(&self.queues.track().receives)
-    }
-
-    /// Discards the requests that were filled since the last publication.
-    pub(crate) fn rewind(&mut self) {
-        self.head = self.published;
-        let staged = self.staged.get(..self.count).unwrap_or_default();
-        for index in staged.iter().rev() {
-            self.numbers.give_back(&self.queues.track().receives, *index);
-        }
-        self.count = 0;
-    }
-
     /// Borrows the queue for requests that are posted whatever follows them: they cannot be discarded.
     #[inline(always)]
     pub(crate) fn keeping(&mut self) -> Filling<'_, false> {
@@ -121,30 +96,6 @@ impl Receives {
             self.told = self.published;
             self.doorbell.ring(self.told & 0xffff);
         }
-    }
-
-    /// Where the ring is, for programs that write to it directly.
-    #[cfg(feature = "raw")]
-    pub(crate) fn ring(&self) -> OwnRing {
-        OwnRing {
-            address: self.ring.map().address(),
-            entry_size: PIECE as u32,
-            entries: self.places,
-            doorbell: self.doorbell.address(),
-            most_at_once: self.places,
-        }
-    }
-
-    /// The queue pair has entered a state.
-    pub(crate) fn enter(&mut self, state: u8) {
-        if state == qp_state::RESET {
-            (self.head, self.published, self.told, self.count) = (0, 0, 0, 0);
-            let track = self.queues.track();
-            self.numbers.reset(&track.receives, track.next_generation());
-        }
-        (self.is_ready, self.is_over) = (state != qp_state::RESET, state == qp_state::ERR);
-        // Announces what was posted before.
-        self.publish();
     }
 
     /// Writes a piece into the ring.
@@ -182,9 +133,80 @@ fn words(&Sge { addr, length, lkey }: &Sge, number: u16, marks: u32) -> [u64; 2]
     [addr, rest].map(u64::to_le)
 }
 
-impl ShortReceives for Receives {
+impl ReceiveRing for Receives {
+    fn slots(&self) -> usize {
+        self.queues.track().receives.requests() as usize
+    }
+
+    /// The index of the next request.
+    fn next_slot(&self) -> u32 {
+        self.numbers.next(&self.queues.track().receives).unwrap_or(0).into()
+    }
+
     #[inline(always)]
-    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(self.staging(), pieces));
+        if F::is_kept(&answer) {
+            self.publish();
+        } else {
+            self.rewind();
+        }
+        answer
+    }
+
+    /// A refused request was not filled.
+    #[inline(always)]
+    fn post_one<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(self.keeping(), pieces));
+        self.publish();
+        answer
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn post_kept<F: FillReceives>(&mut self, pieces: u32, how: F) -> Option<F::Answer> {
+        Some(self.post_one(pieces, how))
+    }
+
+    fn rewind(&mut self) {
+        self.head = self.published;
+        let staged = self.staged.get(..self.count).unwrap_or_default();
+        for index in staged.iter().rev() {
+            self.numbers.give_back(&self.queues.track().receives, *index);
+        }
+        self.count = 0;
+    }
+
+    fn is_idle(&self) -> Option<bool> {
+        Some(self.numbers.is_idle(&self.queues.track().receives))
+    }
+
+    fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            (self.head, self.published, self.told, self.count) = (0, 0, 0, 0);
+            let track = self.queues.track();
+            self.numbers.reset(&track.receives, track.next_generation());
+        }
+        (self.is_ready, self.is_over) = (state != qp_state::RESET, state == qp_state::ERR);
+        // Announces what was posted before.
+        self.publish();
+    }
+
+    #[cfg(feature = "raw")]
+    fn own_ring(&self) -> Option<OwnRing> {
+        Some(OwnRing {
+            address: self.ring.map().address(),
+            entry_size: PIECE as u32,
+            entries: self.places,
+            doorbell: self.doorbell.address(),
+            most_at_once: self.places,
+        })
+    }
+
+    const HAS_FAST: bool = true;
+
+    #[inline(always)]
+    fn post_fast(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
         if self.is_over {
             return None;
         }
@@ -197,7 +219,7 @@ impl ShortReceives for Receives {
     }
 
     #[inline(always)]
-    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
+    fn post_list_fast<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { queues, numbers, ring, places, head, is_over: false, .. } = self else { return false };
         let lane = &queues.track().receives;
         let Some(mut run) = numbers.run(lane, requests.len()) else { return false };

@@ -23,7 +23,6 @@ use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::*;
-#[cfg(feature = "raw")]
 use crate::driver::completion::{Completion, Status};
 #[cfg(feature = "raw")]
 use crate::driver::completion::{Fields, Missed};
@@ -33,7 +32,7 @@ use crate::driver::request::{
     Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
 };
 use crate::driver::ring::RingDevice;
-use crate::driver::seam::{CompletionRing, Lower, LowerReceive};
+use crate::driver::seam::{CompletionRing, Lower, LowerReceive, ReceiveRing};
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;

@@ -11,12 +11,13 @@ use std::mem::offset_of;
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY};
+use uverbs_abi::types::qp_state;
 
 use super::shape::Queues;
 use super::track::{Entry, Track};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
-use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
+use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 
 /// The receive ring; see the module's page.
 #[derive(Debug)]
@@ -176,11 +177,6 @@ impl Receives {
         Self { units, counter, places, segments, next, published, ready, track, queues }
     }
 
-    /// Number of places.
-    pub(crate) fn slots(&self) -> usize {
-        self.places as usize
-    }
-
     /// Number of requests that can be posted now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
@@ -192,12 +188,6 @@ impl Receives {
     pub(super) fn start_at(&mut self, counter: u32) {
         (self.next, self.published) = (Next { head: counter, room: 0 }, counter);
         self.track.receives.start_at(counter);
-    }
-
-    /// The place that is filled next.
-    #[inline(always)]
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.next.head & self.places.wrapping_sub(1)
     }
 
     /// Borrows the ring for a batch.
@@ -219,12 +209,6 @@ impl Receives {
         self.writing().put(wr_id, pieces)
     }
 
-    /// Discards the requests that were filled and not published.
-    pub(crate) fn rewind(&mut self) {
-        // The number of free places is determined again.
-        self.next = Next { head: self.published, room: 0 };
-    }
-
     /// Shows the device every place that was filled, as soon as the device may see them.
     #[inline(always)]
     pub(crate) fn publish(&mut self) {
@@ -235,13 +219,13 @@ impl Receives {
     }
 
     /// The queue pair has become ready to receive.
-    pub(crate) fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         self.ready = true;
         self.publish();
     }
 
     /// The queue pair was reset: everything posted is discarded, and so are its completions.
-    pub(crate) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.ready = false;
         let begin = self.queues.reset_receives();
         (self.next, self.published) = (Next { head: begin, room: 0 }, begin);
@@ -249,15 +233,50 @@ impl Receives {
     }
 }
 
-impl ShortReceives for Receives {
-    #[inline(always)]
-    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
-        let slot = self.next_slot();
-        self.post_all(std::iter::once(Some((wr_id, piece)))).then_some(slot)
+impl ReceiveRing for Receives {
+    fn slots(&self) -> usize {
+        self.places as usize
     }
 
     #[inline(always)]
-    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
+    fn next_slot(&self) -> u32 {
+        self.next.head & self.places.wrapping_sub(1)
+    }
+
+    #[inline(always)]
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(self.writing(), pieces));
+        if F::is_kept(&answer) {
+            self.publish();
+        } else {
+            self.rewind();
+        }
+        answer
+    }
+
+    fn rewind(&mut self) {
+        // The number of free places is determined again.
+        self.next = Next { head: self.published, room: 0 };
+    }
+
+    fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            self.reset();
+        } else if state >= qp_state::RTR {
+            self.start();
+        }
+    }
+
+    const HAS_FAST: bool = true;
+
+    #[inline(always)]
+    fn post_fast(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        let slot = self.next_slot();
+        self.post_list_fast(std::iter::once(Some((wr_id, piece)))).then_some(slot)
+    }
+
+    #[inline(always)]
+    fn post_list_fast<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { units, track, next, segments, published, .. } = self;
         let (count, head) = (requests.len(), next.head);
         // What was filled and not published would be published with these.
@@ -353,14 +372,14 @@ mod tests {
             let bad = [Some((90, &pieces[0])), None];
             let empty = [Some((90, &pieces[0])), Some((91, &Sge { length: 0, ..PIECE }))];
             for refused in [&bad, &empty] {
-                assert!(!bench.receives.post_all(refused.iter().copied()));
+                assert!(!bench.receives.post_list_fast(refused.iter().copied()));
                 assert_eq!(bench.receives.next_slot(), next as u32 % 4, "nothing was posted");
             }
-            if !bench.receives.post_all(requests().into_iter()) {
+            if !bench.receives.post_list_fast(requests().into_iter()) {
                 for (wr_id, piece) in requests().into_iter().flatten() {
                     bench.receives.put(wr_id, [*piece].into_iter()).unwrap();
                 }
-                assert!(!bench.receives.post_all(requests().into_iter()), "others are not published");
+                assert!(!bench.receives.post_list_fast(requests().into_iter()), "others are not published");
                 bench.receives.publish();
             }
             for (at, piece) in pieces.iter().enumerate() {
@@ -371,11 +390,11 @@ mod tests {
             assert_eq!([bench.complete(done as u16), bench.complete(done as u16 + 1)], [[done], [done + 1]]);
             done += 2;
         }
-        assert_eq!(bench.receives.post_one(7, &PIECE), None, "no place is known to be free");
+        assert_eq!(bench.receives.post_fast(7, &PIECE), None, "no place is known to be free");
         bench.receives.put(7, [PIECE].into_iter()).unwrap();
         bench.receives.publish();
-        assert_eq!(bench.receives.post_one(7, &PIECE), Some(1));
-        assert!(!bench.receives.post_all([Some((0, &PIECE)); 4].into_iter()), "there is no room");
+        assert_eq!(bench.receives.post_fast(7, &PIECE), Some(1));
+        assert!(!bench.receives.post_list_fast([Some((0, &PIECE)); 4].into_iter()), "there is no room");
     }
 
     #[test]

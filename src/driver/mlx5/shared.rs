@@ -27,7 +27,7 @@ use super::sizes::{self, SEGMENT, floor};
 use super::{Form, Limits};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
-use crate::driver::seam::{LowerReceive, Plains, ShortReceives};
+use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::mapping::Mapping;
 
@@ -232,19 +232,9 @@ pub(crate) struct SharedReceives {
 }
 
 impl SharedReceives {
-    /// Number of entries.
-    pub(crate) fn slots(&self) -> usize {
-        self.places.entries.len()
-    }
-
     /// The state that is shared with the queue pairs that receive from the queue.
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.places
-    }
-
-    /// The entry that is filled next.
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.ends.head.entry.into()
     }
 
     fn list(&mut self) -> List<'_> {
@@ -380,15 +370,41 @@ impl LowerReceive for Writing<'_> {
     }
 }
 
-impl ShortReceives for SharedReceives {
-    #[inline(always)]
-    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
-        let entry = self.ends.head.entry;
-        self.post_all(std::iter::once(Some((wr_id, piece)))).then_some(entry.into())
+impl ReceiveRing for SharedReceives {
+    fn slots(&self) -> usize {
+        self.places.entries.len()
+    }
+
+    /// One of the entries is never posted.
+    fn capacity(&self) -> u32 {
+        self.places.last().into()
+    }
+
+    fn next_slot(&self) -> u32 {
+        self.ends.head.entry.into()
     }
 
     #[inline(always)]
-    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let mut batch = ReceiveBatch::new(self.writing(), pieces);
+        let answer = how.fill(&mut batch);
+        batch.lower.end(F::is_kept(&answer));
+        answer
+    }
+
+    /// What was filled is discarded already.
+    fn rewind(&mut self) {}
+
+    const HAS_FAST: bool = true;
+
+    #[inline(always)]
+    fn post_fast(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+        let entry = self.ends.head.entry;
+        self.post_list_fast(std::iter::once(Some((wr_id, piece)))).then_some(entry.into())
+    }
+
+    #[inline(always)]
+    fn post_list_fast<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { units, counter, places, ends, .. } = self;
         let entries = &places.entries[..];
         let mut list = List { units: units.writing(), entries };

@@ -97,7 +97,7 @@ mod tests {
     use super::super::{CqPlan, Registers};
     use super::*;
     use crate::driver::completion::{Completion, Status};
-    use crate::driver::seam::CompletionRing;
+    use crate::driver::seam::{CompletionRing, ReceiveRing};
 
     #[test]
     fn of_an_entry_of_128_bytes_the_second_half_counts() {

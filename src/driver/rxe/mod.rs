@@ -20,8 +20,8 @@ use super::completion::{Place, Raised};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
-use super::ring::{Consumer, Filled, Geometry, Producer, Slot, Slots};
-use super::seam::{CompletionRing, Lower, LowerReceive};
+use super::ring::{Consumer, Filled, Geometry, Producer, RingDevice, Slot, Slots};
+use super::seam::{CompletionRing, FillReceives, Lower, LowerReceive, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -356,13 +356,79 @@ impl Receives {
         Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
 
+    /// Shows the device what was filled, or discards it.
     #[inline(always)]
-    pub(crate) fn ring(&mut self) -> &mut Producer<RecvWqe> {
-        &mut self.0
+    fn end(&mut self, is_kept: bool) {
+        if is_kept { self.0.publish() } else { self.0.rewind() }
+    }
+}
+
+impl ReceiveRing for Receives {
+    fn slots(&self) -> usize {
+        self.0.geometry().slots()
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.0.geometry()
+    fn capacity(&self) -> u32 {
+        self.0.geometry().capacity()
+    }
+
+    fn next_slot(&self) -> u32 {
+        self.0.next_slot()
+    }
+
+    #[inline(always)]
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(Writing(self.0.batch()), pieces));
+        self.end(F::is_kept(&answer));
+        answer
+    }
+
+    #[inline(always)]
+    fn post_one<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(Writing(self.0.one::<true>()), pieces));
+        self.end(F::is_kept(&answer));
+        answer
+    }
+
+    fn rewind(&mut self) {
+        self.0.rewind();
+    }
+}
+
+/// A ring of the soft device, which is notified of posted requests and has taken them when the call returns.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    ring: Receives,
+    device: Box<dyn RingDevice>,
+}
+
+impl Watched {
+    pub(super) fn new(ring: Receives, device: Box<dyn RingDevice>) -> Self {
+        Self { ring, device }
+    }
+}
+
+impl ReceiveRing for Watched {
+    fn slots(&self) -> usize {
+        self.ring.slots()
+    }
+
+    fn capacity(&self) -> u32 {
+        self.ring.capacity()
+    }
+
+    fn next_slot(&self) -> u32 {
+        self.ring.next_slot()
+    }
+
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = self.ring.post_one(pieces, how);
+        self.device.look();
+        answer
+    }
+
+    fn rewind(&mut self) {
+        self.ring.rewind();
     }
 }
 

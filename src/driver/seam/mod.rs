@@ -15,10 +15,10 @@ pub(crate) use self::flow::{PointData, Points, RefusedBind};
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::plan::DriverQp;
 pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, QpShape};
-pub use self::receive::LowerReceive;
 #[cfg(test)]
 pub(crate) use self::receive::plain;
-pub(crate) use self::receive::{Plains, ShortReceives, WithReceives};
+pub use self::receive::{FillReceives, LowerReceive, ReceiveBatch};
+pub(crate) use self::receive::{Plains, ReceiveRing};
 #[cfg(feature = "raw")]
 pub use self::ring::OwnRing;
 pub use self::send::Lower;

@@ -20,7 +20,7 @@ use super::sends::put_pieces;
 use super::slots::{RECEIVE, ReceiveHead, ReceiveSlots, are_free, mark, take_back};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::flagged;
-use crate::driver::seam::{Late, LowerReceive, Plains, ShortReceives};
+use crate::driver::seam::{FillReceives, Late, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -56,22 +56,6 @@ impl Receives {
         Ok(Self { slots, state: State { closed: Some(Refused::Full), ..State::default() } })
     }
 
-    /// Number of requests that it can hold.
-    pub(crate) fn capacity(&self) -> u32 {
-        if self.state.closed == Some(Refused::Full) { 0 } else { self.slots.count() }
-    }
-
-    /// Number of places for what requests need.
-    pub(crate) fn places(&self) -> usize {
-        self.capacity() as usize * 2
-    }
-
-    /// The place of the request that is filled next.
-    #[inline(always)]
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.state.head & (self.slots.mask() << 1 | 1)
-    }
-
     /// Borrows the queue to fill it. A request that is filled belongs to the kernel immediately if it `IS_SHOWN`.
     #[inline(always)]
     pub(crate) fn writing<const IS_SHOWN: bool>(&mut self) -> Writing<'_, IS_SHOWN> {
@@ -88,35 +72,6 @@ impl Receives {
             self.slots.store(self.state.published, self.state.word);
             self.state.published = self.state.head;
         }
-    }
-
-    /// Discards what was filled since the last publication.
-    pub(crate) fn rewind(&mut self) {
-        while self.state.head != self.state.published {
-            self.state.head = self.state.head.wrapping_sub(1);
-            self.slots.store(self.state.head, 0);
-        }
-    }
-
-    /// The queue pair has entered a state. It cannot leave its error state, in which the kernel takes no more from the queue and does not
-    /// flush what is posted later (`siw_qp_modify`, siw_qp.c).
-    pub(crate) fn enter(&mut self, state: u8) {
-        if state == qp_state::ERR && self.state.closed.is_none() {
-            self.state.closed = Some(Refused::NotReady);
-        }
-    }
-
-    /// Whether the kernel has no posted request.
-    pub(crate) fn is_idle(&self) -> bool {
-        are_free(&self.slots)
-    }
-
-    /// Removes what the kernel does not read any more. It has flushed what was there when the queue pair entered its error state.
-    pub(crate) fn take_late(&mut self, mut each: impl FnMut(Late)) {
-        self.rewind();
-        take_back(&mut self.slots, self.state.published, |wr_id, _| {
-            each(Late { wr_id, opcode: wc_opcode::RECV })
-        });
     }
 }
 
@@ -183,9 +138,78 @@ impl Receives {
 /// The word with the flags of a request of one piece.
 const PLAIN: u32 = mark(WQE_VALID, 1, OP_RECEIVE);
 
-impl ShortReceives for Receives {
+impl ReceiveRing for Receives {
+    /// Twice the number of slots: see the module's page.
+    fn slots(&self) -> usize {
+        self.capacity() as usize * 2
+    }
+
+    fn capacity(&self) -> u32 {
+        if self.state.closed == Some(Refused::Full) { 0 } else { self.slots.count() }
+    }
+
     #[inline(always)]
-    fn post_one(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
+    fn next_slot(&self) -> u32 {
+        self.state.head & (self.slots.mask() << 1 | 1)
+    }
+
+    #[inline(always)]
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        let answer = how.fill(&mut ReceiveBatch::new(self.writing::<false>(), pieces));
+        if F::is_kept(&answer) {
+            self.publish();
+        } else {
+            self.rewind();
+        }
+        answer
+    }
+
+    /// The request belongs to the kernel as soon as it is filled.
+    #[inline(always)]
+    fn post_one<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        if self.state.closed.is_some() {
+            return self.post(pieces, how);
+        }
+        how.fill(&mut ReceiveBatch::new(self.writing::<true>(), pieces))
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn post_kept<F: FillReceives>(&mut self, pieces: u32, how: F) -> Option<F::Answer> {
+        Some(how.fill(&mut ReceiveBatch::new(self.showing()?, pieces)))
+    }
+
+    fn rewind(&mut self) {
+        while self.state.head != self.state.published {
+            self.state.head = self.state.head.wrapping_sub(1);
+            self.slots.store(self.state.head, 0);
+        }
+    }
+
+    fn is_idle(&self) -> Option<bool> {
+        Some(are_free(&self.slots))
+    }
+
+    /// The kernel has flushed what was there when the queue pair entered its error state.
+    fn take_late(&mut self, mut each: impl FnMut(Late)) {
+        self.rewind();
+        take_back(&mut self.slots, self.state.published, |wr_id, _| {
+            each(Late { wr_id, opcode: wc_opcode::RECV })
+        });
+    }
+
+    /// A queue pair cannot leave its error state, in which the kernel takes no more from the queue and does not flush what is posted later
+    /// (`siw_qp_modify`, siw_qp.c).
+    fn enter(&mut self, state: u8) {
+        if state == qp_state::ERR && self.state.closed.is_none() {
+            self.state.closed = Some(Refused::NotReady);
+        }
+    }
+
+    const HAS_FAST: bool = true;
+
+    #[inline(always)]
+    fn post_fast(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
         let mut showing = self.showing()?;
         let place = showing.next_slot();
         showing.put(wr_id, std::iter::once(piece)).ok()?;
@@ -193,7 +217,7 @@ impl ShortReceives for Receives {
     }
 
     #[inline(always)]
-    fn post_all<'p>(&mut self, requests: impl Plains<'p>) -> bool {
+    fn post_list_fast<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { slots, state } = self;
         if state.closed.is_some() || requests.len() > slots.count() as usize {
             return false;

@@ -1,20 +1,19 @@
 //! Work queues: the memory that posted requests need, and the receive queue that a queue pair owns or shares.
 
 mod held;
-mod short;
-
-use std::borrow::Borrow;
+mod post;
+mod queue;
 
 use nix::errno::Errno;
 
 pub(crate) use self::held::{Held, Kept, Slots};
-use crate::driver::receives::Receives;
-use crate::driver::request::{Refused, Sge};
-#[cfg(feature = "raw")]
-use crate::driver::seam::OwnRing;
-use crate::driver::seam::{Late, LowerReceive, WithReceives};
-use crate::kernel::error::{Error, Result, limit};
-use crate::kernel::process::{Origin, elsewhere};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::queue::ReceiveQueue;
+use crate::driver::request::Refused;
+use crate::driver::rq::Receives;
+use crate::driver::seam::Late;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::process::elsewhere;
 use crate::verbs::mr::Segment;
 
 /// A receive request: memory for a message or frame, which fills `segments` in their order.
@@ -64,324 +63,6 @@ pub(crate) fn refused(op: &'static str, why: Refused) -> Error {
 pub(crate) const NOT_READY: &str =
     "the queue pair is not ready to send: connect it, or move it to RTS, first";
 
-/// A receive queue. The safe interface and bindings both post to it. A request names memory by address and key, and its caller must
-/// keep that memory until the request has completed.
-#[derive(Debug)]
-pub struct ReceiveQueue {
-    receives: Receives,
-    /// Checked before each batch: the slots of a shared ring may contain the parent's requests.
-    origin: Origin,
-    /// Maximum number of pieces of a request.
-    pieces: u32,
-}
-
-impl ReceiveQueue {
-    pub(crate) fn new(origin: Origin, receives: Receives, pieces: u32) -> Self {
-        Self { receives, origin, pieces }
-    }
-
-    /// The error for requests of which none was posted.
-    #[cold]
-    #[inline(never)]
-    fn refused(&self, op: &'static str, requests: &[ReceiveRequest<'_>], why: Refused) -> Error {
-        let most = self.pieces as usize;
-        let mut counts = requests.iter().map(|request| request.segments.len());
-        match counts.find(|count| *count > most).filter(|_| why == Refused::TooLarge) {
-            Some(given) => {
-                let hint = limit("segments of a request", given, format_args!("at most {most}"));
-                Error::refused(op, Errno::EINVAL, hint + "; nothing was posted")
-            }
-            None => refused(op, why),
-        }
-    }
-
-    /// Number of requests that the queue can hold.
-    pub fn capacity(&self) -> u32 {
-        self.receives.capacity()
-    }
-
-    /// Maximum number of pieces of memory of a request.
-    #[inline]
-    pub fn max_pieces(&self) -> u32 {
-        self.pieces
-    }
-
-    /// The ring, if the device allows programs to use its rings directly. A program that does so must not post here.
-    #[cfg(feature = "raw")]
-    pub fn own_ring(&self) -> Option<OwnRing> {
-        self.receives.own_ring()
-    }
-
-    /// Posts one request.
-    ///
-    /// # Errors
-    /// Those of [`ReceiveBatch::put`] and [`ReceiveQueue::post`].
-    #[cfg(feature = "raw")]
-    pub fn post_one(&mut self, wr_id: u64, pieces: &[Sge]) -> Result<(), Refused> {
-        self.step(Pieces { wr_id, pieces })?
-    }
-
-    /// Posts a batch of requests, which `how` fills.
-    ///
-    /// # Errors
-    /// [`Refused::Elsewhere`] in a child of `fork`; `how` is not called then.
-    #[inline(always)]
-    pub fn post<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
-        if !self.origin.is_here() {
-            return Err(Refused::Elsewhere);
-        }
-        let pieces = self.pieces;
-        let halfway = Halfway(self);
-        let answer = halfway.0.receives.post(Filling { pieces, how });
-        std::mem::forget(halfway);
-        Ok(answer)
-    }
-
-    /// The same for a queue whose slots have a flag each. If a request cannot be posted, those before it are posted, whatever
-    /// [`FillReceives::is_kept`] returns. Returns `None`, with nothing done, for other queues, for a queue that accepts no
-    /// requests, and in a child of `fork`.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn post_flagged<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        let Self { receives, origin, pieces } = self;
-        receives.post_flagged(Filling { pieces: *pieces, how }, || origin.is_here())
-    }
-
-    /// As [`ReceiveQueue::post`], for a queue whose slots have a flag each. It is slower than [`ReceiveQueue::post_flagged`], but
-    /// each refused request has its reason, also in a queue that accepts none. Returns `None`, with nothing done, for other queues,
-    /// and in a child of `fork`.
-    #[cfg(feature = "raw")]
-    #[cold]
-    pub fn post_flagged_at_length<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        let Self { receives, origin, pieces } = self;
-        if origin.is_here() {
-            receives.post_flagged_at_length(Filling { pieces: *pieces, how })
-        } else {
-            None
-        }
-    }
-
-    /// As [`ReceiveQueue::post_flagged`], for a queue whose requests complete in any order. Returns `None`, with nothing done, for
-    /// other queues, and in a child of `fork`.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn post_numbered<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        self.post_kept(how, Receives::post_numbered)
-    }
-
-    /// As [`ReceiveQueue::post`], for a queue pair's queue that the device reads itself. Returns `None`, with nothing done, for
-    /// other queues, and in a child of `fork`.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn post_in_blocks<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        self.post_kept(how, Receives::post_in_blocks)
-    }
-
-    /// The same for a shared queue that the device reads itself.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn post_listed<F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
-        self.post_kept(how, Receives::post_listed)
-    }
-
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    fn post_kept<F: FillReceives>(
-        &mut self,
-        how: F,
-        way: impl FnOnce(&mut Receives, Filling<F>) -> Option<F::Answer>,
-    ) -> Option<F::Answer> {
-        let Self { receives, origin, pieces } = self;
-        origin.ask()?;
-        way(receives, Filling { pieces: *pieces, how })
-    }
-
-    /// As [`ReceiveQueue::post`], for one request.
-    ///
-    /// # Errors
-    /// As [`ReceiveQueue::post`].
-    #[inline(always)]
-    pub fn step<F: FillReceives>(&mut self, how: F) -> Result<F::Answer, Refused> {
-        if !self.origin.is_here() {
-            return Err(Refused::Elsewhere);
-        }
-        let pieces = self.pieces;
-        let halfway = Halfway(self);
-        let answer = halfway.0.receives.step(Filling { pieces, how });
-        std::mem::forget(halfway);
-        Ok(answer)
-    }
-
-    /// The queue pair has entered a state.
-    pub(crate) fn enter(&mut self, state: u8) {
-        self.receives.enter(state);
-    }
-}
-
-/// A batch that is being filled. If a panic stops this, it is discarded, so that it is not published with the next batch.
-struct Halfway<'a>(&'a mut ReceiveQueue);
-
-impl Drop for Halfway<'_> {
-    fn drop(&mut self) {
-        self.0.receives.rewind();
-    }
-}
-
-/// Fills a batch of receives, for any driver.
-pub trait FillReceives {
-    /// The result.
-    type Answer;
-
-    /// Fills slots.
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer;
-
-    /// Whether the filled requests are posted. Otherwise they are discarded.
-    fn is_kept(answer: &Self::Answer) -> bool;
-}
-
-/// A batch of requests that is written into the slots of a receive queue.
-#[derive(Debug)]
-pub struct ReceiveBatch<L> {
-    lower: L,
-    pieces: u32,
-}
-
-impl<L: LowerReceive> ReceiveBatch<L> {
-    /// The slot that is filled next.
-    #[inline(always)]
-    pub fn next_slot(&self) -> u32 {
-        self.lower.next_slot()
-    }
-
-    /// The slot of the next request; zero if the queue reports it only afterwards: see [`LowerReceive::last_slot`].
-    #[inline(always)]
-    fn slot_before(&self) -> u32 {
-        if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
-    }
-
-    /// The slot of the last request. `before` is what `slot_before` returned before it was filled.
-    #[inline(always)]
-    fn slot_behind(&self, before: u32) -> u32 {
-        if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
-    }
-
-    /// Maximum number of pieces of memory of a request.
-    #[inline(always)]
-    pub fn max_pieces(&self) -> u32 {
-        self.pieces
-    }
-
-    /// Fills the next slot.
-    ///
-    /// # Errors
-    /// [`Refused::Full`] and [`Refused::TooLarge`]; nothing is filled then.
-    #[inline(always)]
-    pub fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>>,
-    {
-        if pieces.len() > self.pieces as usize {
-            return Err(Refused::TooLarge);
-        }
-        self.lower.put(wr_id, pieces)
-    }
-}
-
-struct Filling<F> {
-    pieces: u32,
-    how: F,
-}
-
-impl<F: FillReceives> WithReceives for Filling<F> {
-    type Answer = F::Answer;
-
-    #[inline(always)]
-    fn with<L: LowerReceive>(self, lower: L) -> F::Answer {
-        self.how.fill(&mut ReceiveBatch { lower, pieces: self.pieces })
-    }
-
-    #[inline(always)]
-    fn is_kept(answer: &F::Answer) -> bool {
-        F::is_kept(answer)
-    }
-}
-
-/// A batch of one receive.
-#[cfg(feature = "raw")]
-struct Pieces<'a> {
-    wr_id: u64,
-    pieces: &'a [Sge],
-}
-
-#[cfg(feature = "raw")]
-impl FillReceives for Pieces<'_> {
-    type Answer = Result<(), Refused>;
-
-    fn fill<L: LowerReceive>(self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        batch.put(self.wr_id, self.pieces.iter())
-    }
-
-    fn is_kept(answer: &Self::Answer) -> bool {
-        answer.is_ok()
-    }
-}
-
-/// A receive and the memory that it needs.
-struct One<'a> {
-    request: &'a ReceiveRequest<'a>,
-    held: Slots<'a>,
-}
-
-impl FillReceives for One<'_> {
-    type Answer = Result<(), Refused>;
-
-    #[inline(always)]
-    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        let (slot, ReceiveRequest { wr_id, segments }) = (batch.slot_before(), self.request);
-        batch.put(*wr_id, segments.iter().map(Segment::sge))?;
-        self.held.hold(batch.slot_behind(slot), segments, None);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn is_kept(answer: &Self::Answer) -> bool {
-        answer.is_ok()
-    }
-}
-
-/// Receives and the memory that each of them needs.
-struct All<'a> {
-    requests: &'a [ReceiveRequest<'a>],
-    held: Slots<'a>,
-}
-
-impl FillReceives for All<'_> {
-    type Answer = Result<(), Refused>;
-
-    #[inline(always)]
-    fn fill<L: LowerReceive>(mut self, batch: &mut ReceiveBatch<L>) -> Self::Answer {
-        let first = batch.next_slot();
-        let mut rest = self.requests.iter();
-        while let Some(request) = rest.next() {
-            let slot = batch.slot_before();
-            if let Err(why) = batch.put(request.wr_id, request.segments.iter().map(Segment::sge)) {
-                let filled = self.requests.len() - 1 - rest.len();
-                self.held.into_held().let_go(first, filled, batch.lower.links());
-                return Err(why);
-            }
-            // Not before `put`: if the ring is full, the next slot is that of a request that has not completed.
-            self.held.hold(batch.slot_behind(slot), request.segments, None);
-        }
-        Ok(())
-    }
-
-    /// All are posted, or none.
-    #[inline(always)]
-    fn is_kept(answer: &Self::Answer) -> bool {
-        answer.is_ok()
-    }
-}
-
 /// A receive queue, and the memory that the request in each slot needs. It is released when the slot is used again.
 #[derive(Debug)]
 pub(crate) struct Receiving {
@@ -393,35 +74,6 @@ impl Receiving {
     pub(crate) fn new(op: &'static str, queue: ReceiveQueue) -> Result<Self> {
         let held = Held::new(op, queue.receives.slots())?;
         Ok(Self { queue, held })
-    }
-
-    /// Posts all requests, or none.
-    // The error is created here, where the caller's type is needed: passing one through several functions costs more than passing a
-    // number.
-    #[inline(always)]
-    pub(crate) fn post(&mut self, op: &'static str, requests: &[ReceiveRequest<'_>]) -> Result<()> {
-        let posted = match requests {
-            [request] => self.put_one(request),
-            _ => self.put_all(requests),
-        };
-        match posted {
-            Ok(()) => Ok(()),
-            Err(why) => Err(self.queue.refused(op, requests, why)),
-        }
-    }
-
-    /// Posts requests of any form to any queue, all of them or none.
-    #[inline(never)]
-    fn all_at_length(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<(), Refused> {
-        let Self { queue, held } = self;
-        queue.post(All { requests, held: held.slots() })?
-    }
-
-    /// The same for one request, without a loop.
-    #[inline(never)]
-    fn one_at_length(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Refused> {
-        let Self { queue, held } = self;
-        queue.step(One { request, held: held.slots() })?
     }
 
     /// Posts a receive without memory. False if there is no slot for it.
@@ -439,7 +91,7 @@ impl Receiving {
     /// # Errors
     /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is not enough memory. Nothing has changed here.
     pub(crate) fn move_to(&mut self, op: &'static str, receives: Receives) -> Result<()> {
-        let mut new = Self::new(op, ReceiveQueue { receives, ..self.queue })?;
+        let new = Self::new(op, self.queue.with(receives))?;
         let moved = new.queue.receives.next_slot() as usize;
         self.held.move_to(new.held, self.queue.receives.next_slot() as usize, moved);
         self.queue = new.queue;
@@ -458,7 +110,7 @@ impl Receiving {
 
     /// The queue pair has entered a state.
     pub(crate) fn enter(&mut self, state: u8) {
-        self.queue.enter(state);
+        self.queue.receives.enter(state);
     }
 
     /// Releases the memory of all requests: everything that was posted has ended.

@@ -6,7 +6,7 @@ use uverbs::raw::{Cursor, InPlace, Provider, Told, Unread};
 use crate::abi::Function;
 use crate::boundary::Beside;
 use crate::cq::Cq;
-use crate::{blocks, flagged, numbered, post, srq};
+use crate::{flagged, numbered, post};
 
 /// Does the work with the type of a context's driver.
 macro_rules! with_rings {
@@ -39,9 +39,10 @@ pub(crate) trait Rings: Provider {
 
     fn cursor(cq: &Cq) -> &Beside<Self::Cursor>;
 
+    /// Whether only this library changes the states of queue pairs, so that it knows them.
+    const KNOWS_STATES: bool = true;
+
     const POST_SEND: Function = post::post_send as Function;
-    const POST_RECV: Function = post::post_recv as Function;
-    const POST_SRQ_RECV: Function = srq::post_srq_recv as Function;
 }
 
 impl Rings for Rxe {
@@ -60,9 +61,6 @@ impl Rings for Mlx5 {
     fn cursor(cq: &Cq) -> &Beside<Unread> {
         &cq.unread
     }
-
-    const POST_RECV: Function = blocks::post_recv as Function;
-    const POST_SRQ_RECV: Function = blocks::post_srq_recv as Function;
 }
 
 impl Rings for Efa {
@@ -74,7 +72,6 @@ impl Rings for Efa {
     }
 
     const POST_SEND: Function = numbered::post_send as Function;
-    const POST_RECV: Function = numbered::post_recv as Function;
 }
 
 impl Rings for Siw {
@@ -85,7 +82,7 @@ impl Rings for Siw {
         &cq.told
     }
 
+    const KNOWS_STATES: bool = false;
+
     const POST_SEND: Function = flagged::post_send as Function;
-    const POST_RECV: Function = flagged::post_recv as Function;
-    const POST_SRQ_RECV: Function = flagged::post_srq_recv as Function;
 }

@@ -17,9 +17,10 @@ use crate::context::{Context, close_device, open_device};
 use crate::cq::{Cq, create_cq, destroy_cq, poll_cq};
 use crate::device::Device;
 use crate::pd::{Pd, alloc_pd, dealloc_pd};
-use crate::post::{post_recv, post_send};
+use crate::post::post_send;
 use crate::qp::{create_qp, create_qp_ex, destroy_qp, modify_qp, open_qp, query_qp};
-use crate::srq::{create_srq_ex, destroy_srq, get_srq_num, post_srq_recv};
+use crate::receive::{post_recv, post_srq_recv};
+use crate::srq::{create_srq_ex, destroy_srq, get_srq_num};
 use crate::xrcd::{Xrcd, close_xrcd, open_xrcd};
 
 const CREATE: i32 = nix::libc::O_CREAT;
@@ -171,7 +172,7 @@ fn a_program_sends_to_a_queue_by_its_number() {
         let sge = [world.sge(1024 * wr_id, 64)];
         let mut wr = RecvWr::new_zeroed();
         (wr.wr_id, wr.sg_list, wr.num_sge) = (wr_id, Pointer::to_first(&sge), 1);
-        assert_eq!(post_srq_recv(&srq, Pointer::to(&wr), None), 0);
+        assert_eq!(post_srq_recv::<Rxe>(&srq, Pointer::to(&wr), None), 0);
     }
     let sge = [world.sge(0, 5)];
     let mut wr = SendWr::new_zeroed();
@@ -332,7 +333,7 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
     // A queue pair without a receive queue has no room for a receive.
     for (is_in_blocks, code) in [(false, invalid), (true, no_room)] {
         qp.is_in_blocks = is_in_blocks;
-        assert_eq!(post_recv(&qp, Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
+        assert_eq!(post_recv::<Rxe>(&qp, Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
     }
     assert_eq!(destroy_qp(Given::of(qp)), 0);
     world.end();

@@ -5,7 +5,7 @@ use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use super::*;
 use crate::driver::cq::{Completions as Queue, Rings};
 use crate::driver::cursor::{Cursor, Unread};
-use crate::driver::seam::OwnRing;
+use crate::driver::seam::{OwnRing, ReceiveRing};
 
 #[test]
 fn a_completion_tells_who_has_sent_and_of_a_send_what_it_was() {
@@ -68,7 +68,7 @@ fn the_rings_are_where_they_were_mapped() {
     let OwnRing { address, entry_size, entries, doorbell, most_at_once } = bench.sends.ring();
     assert_eq!((address, doorbell), (at(LLQ) + BEGIN as u64, at(PAGE) + SQ_DOORBELL as u64));
     assert_eq!([entry_size, entries, most_at_once], [64, 4, 4]);
-    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.ring();
+    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.own_ring().unwrap();
     assert_eq!((address, doorbell), (at(RQ), at(PAGE) + RQ_DOORBELL as u64));
     assert_eq!([entry_size, entries], [16, 8]);
     let OwnRing { address, entry_size, entries, doorbell, .. } = bench.queue.own_ring().unwrap();

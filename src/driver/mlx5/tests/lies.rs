@@ -5,6 +5,7 @@ use uverbs_abi::mlx5::wqe::{CQE_REQ_ERR, CQE_RESP_ERR, CQE_RESP_SEND, CQE_RESP_W
 use super::*;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Fields;
+use crate::driver::seam::ReceiveRing;
 
 fn bench() -> Bench {
     let mut bench = Bench::of(Form::Messages, 0, &cap(4, 4, 1, 0));

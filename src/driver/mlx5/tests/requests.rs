@@ -12,8 +12,8 @@ use crate::driver::completion::{Completion, Extended, Status};
 use crate::driver::cursor::Unread;
 use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
-use crate::driver::seam::CompletionRing;
 use crate::driver::seam::Lower;
+use crate::driver::seam::{CompletionRing, ReceiveRing};
 
 /// Number, units and flags of the request in a block.
 fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {

@@ -5,7 +5,7 @@ use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_E
 
 use super::super::{Known, Places, SharedReceives, SrqPlan};
 use super::*;
-use crate::driver::seam::{LowerReceive, ShortReceives, plain};
+use crate::driver::seam::{LowerReceive, ReceiveRing, plain};
 
 /// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
 struct Shared {
@@ -122,7 +122,7 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
             for bad in [None, Some((7, &empty))] {
                 let mut requests = plain(3);
                 requests[at] = bad;
-                assert!(!shared.receives.post_all(requests.into_iter()), "{at}");
+                assert!(!shared.receives.post_list_fast(requests.into_iter()), "{at}");
                 assert_eq!(shared.counter(), counter);
                 let entry = shared.receives.next_slot() as u16;
                 // A completion of an entry that is not posted is ignored.
@@ -131,14 +131,15 @@ fn receives_of_one_piece_are_posted_all_at_once_or_not_at_all() {
             }
         }
         assert!(
-            !shared.receives.post_all(plain(4).into_iter()) && shared.receives.post_all(plain(0).into_iter())
+            !shared.receives.post_list_fast(plain(4).into_iter())
+                && shared.receives.post_list_fast(plain(0).into_iter())
         );
         assert_eq!((shared.counter(), shared.list(4)), (counter, list));
         let entry = shared.receives.next_slot();
-        assert!(shared.receives.post_all(plain(2).into_iter()));
-        assert!(!shared.receives.post_all(plain(2).into_iter()), "there is room for one");
-        assert!(shared.receives.post_one(round * 10 + 2, &PIECE).is_some_and(|last| last != entry));
-        assert_eq!(shared.receives.post_one(3, &PIECE), None, "it is full");
+        assert!(shared.receives.post_list_fast(plain(2).into_iter()));
+        assert!(!shared.receives.post_list_fast(plain(2).into_iter()), "there is room for one");
+        assert!(shared.receives.post_fast(round * 10 + 2, &PIECE).is_some_and(|last| last != entry));
+        assert_eq!(shared.receives.post_fast(3, &PIECE), None, "it is full");
         assert!((0..3).all(|wr_id| other.post(round * 10 + wr_id).is_ok()));
         assert_eq!((shared.counter(), shared.list(6)), (other.counter(), other.list(6)));
         for shared in [&mut shared, &mut other] {
@@ -369,5 +370,5 @@ fn a_queue_without_requests_takes_none() {
     let mut queue = plan.open();
     let refused = queue.writing().put(1, [PIECE].into_iter());
     assert!(matches!(refused, Err(Refused::Full)));
-    assert!(queue.post_one(1, &PIECE).is_none());
+    assert!(queue.post_fast(1, &PIECE).is_none());
 }

@@ -1,0 +1,196 @@
+//! The receive queues of all drivers.
+
+use std::borrow::Borrow;
+
+use super::request::{Refused, Sge};
+#[cfg(feature = "raw")]
+use super::seam::OwnRing;
+use super::seam::{FillReceives, Late, LowerReceive, ReceiveBatch, ReceiveRing};
+use super::side::SrqSide;
+use super::{efa, mlx5, rxe, siw};
+
+/// The receive queue of a queue pair, or a shared one, of any driver.
+#[derive(Debug)]
+pub struct Receives(pub(crate) Rings);
+
+// The tag is separate, because it is faster to read than one among the fields.
+#[repr(u8)]
+#[derive(Debug)]
+pub(crate) enum Rings {
+    Rxe(rxe::Receives),
+    Soft(rxe::Watched),
+    Mlx5(mlx5::Receives),
+    Mlx5Shared(mlx5::SharedReceives),
+    Efa(Box<efa::Receives>),
+    Siw(Box<siw::Receives>),
+    Lost(Lost),
+}
+
+/// Uses a queue, or only its type. The code is compiled for each driver.
+macro_rules! with_receives {
+    ($queue:expr, type $ring:ident => $work:expr) => {{
+        use $crate::driver::{efa, mlx5, rq, rxe, siw};
+        match $queue {
+            rq::Rings::Rxe(_) => {
+                type $ring = rxe::Receives;
+                $work
+            }
+            rq::Rings::Soft(_) => {
+                type $ring = rxe::Watched;
+                $work
+            }
+            rq::Rings::Mlx5(_) => {
+                type $ring = mlx5::Receives;
+                $work
+            }
+            rq::Rings::Mlx5Shared(_) => {
+                type $ring = mlx5::SharedReceives;
+                $work
+            }
+            rq::Rings::Efa(_) => {
+                type $ring = efa::Receives;
+                $work
+            }
+            rq::Rings::Siw(_) => {
+                type $ring = siw::Receives;
+                $work
+            }
+            rq::Rings::Lost(_) => {
+                type $ring = rq::Lost;
+                $work
+            }
+        }
+    }};
+    ($queue:expr, $ring:ident => $work:expr) => {
+        match $queue {
+            $crate::driver::rq::Rings::Rxe($ring) => $work,
+            $crate::driver::rq::Rings::Soft($ring) => $work,
+            $crate::driver::rq::Rings::Mlx5($ring) => $work,
+            $crate::driver::rq::Rings::Mlx5Shared($ring) => $work,
+            $crate::driver::rq::Rings::Efa($ring) => $work,
+            $crate::driver::rq::Rings::Siw($ring) => $work,
+            $crate::driver::rq::Rings::Lost($ring) => $work,
+        }
+    };
+}
+pub(crate) use with_receives;
+
+/// A queue of one driver, among those of all drivers.
+pub(crate) trait Stored: ReceiveRing + Sized {
+    /// The queue, if it is of this driver.
+    fn of(queue: &mut Receives) -> Option<&mut Self>;
+}
+
+macro_rules! stored {
+    ($($name:ident: $ring:ty,)*) => {
+        $(impl Stored for $ring {
+            #[inline(always)]
+            fn of(queue: &mut Receives) -> Option<&mut Self> {
+                if let Rings::$name(ring) = &mut queue.0 { Some(ring.by_ref()) } else { None }
+            }
+        })*
+    };
+}
+
+stored! {
+    Rxe: rxe::Receives,
+    Soft: rxe::Watched,
+    Mlx5: mlx5::Receives,
+    Mlx5Shared: mlx5::SharedReceives,
+    Efa: efa::Receives,
+    Siw: siw::Receives,
+    Lost: Lost,
+}
+
+impl Receives {
+    /// A ring of rxe, which the soft device watches if it is one of its own.
+    pub(super) fn in_rings((ring, device): rxe::Receiving) -> Self {
+        Self(match device {
+            Some(device) => Rings::Soft(rxe::Watched::new(ring, device)),
+            None => Rings::Rxe(ring),
+        })
+    }
+
+    /// Number of places for what requests need.
+    pub(crate) fn slots(&self) -> usize {
+        with_receives!(&self.0, ring => ring.slots())
+    }
+
+    /// Number of requests that it can hold.
+    pub(crate) fn capacity(&self) -> u32 {
+        with_receives!(&self.0, ring => ring.capacity())
+    }
+
+    /// The slot that is filled next.
+    pub(crate) fn next_slot(&self) -> u32 {
+        with_receives!(&self.0, ring => ring.next_slot())
+    }
+
+    /// Whether all that was posted has completed, if this is known without an extra request.
+    pub(crate) fn is_idle(&self) -> Option<bool> {
+        with_receives!(&self.0, ring => ring.is_idle())
+    }
+
+    /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first.
+    pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
+        with_receives!(&mut self.0, ring => ring.take_late(each));
+    }
+
+    /// The queue pair has entered a state.
+    pub(crate) fn enter(&mut self, state: u8) {
+        with_receives!(&mut self.0, ring => ring.enter(state));
+    }
+
+    /// The ring, if a program may use it directly.
+    #[cfg(feature = "raw")]
+    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
+        with_receives!(&self.0, ring => ring.own_ring())
+    }
+
+    /// The ring that the device now uses could not be mapped: nothing can be posted any more.
+    pub(crate) fn lose(&mut self) {
+        self.0 = Rings::Lost(Lost(self.next_slot()));
+    }
+
+    /// The part that queue pairs need that receive from it, if it is shared.
+    pub(crate) fn side(&self) -> SrqSide {
+        match &self.0 {
+            Rings::Mlx5Shared(queue) => SrqSide::Mlx5(queue.places().clone()),
+            Rings::Rxe(_) | Rings::Soft(_) | Rings::Mlx5(_) => SrqSide::Rings,
+            Rings::Efa(_) | Rings::Siw(_) | Rings::Lost(_) => SrqSide::Rings,
+        }
+    }
+}
+
+/// A ring that was lost, and its next slot: the one that the device now uses could not be mapped.
+#[derive(Debug)]
+pub(crate) struct Lost(u32);
+
+impl ReceiveRing for Lost {
+    fn slots(&self) -> usize {
+        0
+    }
+
+    fn next_slot(&self) -> u32 {
+        self.0
+    }
+
+    fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
+        how.fill(&mut ReceiveBatch::new(&*self, pieces))
+    }
+
+    fn rewind(&mut self) {}
+}
+
+impl LowerReceive for &Lost {
+    fn next_slot(&self) -> u32 {
+        self.0
+    }
+
+    fn put<P>(&mut self, _: u64, _: P) -> Result<(), Refused>
+    where
+        P: ExactSizeIterator<Item: Borrow<Sge>>,
+    {
+        Err(Refused::Lost)
+    }
+}
