@@ -56,13 +56,12 @@ pub use crate::driver::completion::{Extended, Fields, Missed, Place, Raised};
 use crate::driver::cq::Completions;
 pub use crate::driver::cursor::{Cursor, Shown, Told, Unread};
 pub use crate::driver::provider::{self, Provider, ProviderKind};
-pub use crate::driver::queues::{Plain, SendLayout};
 pub use crate::driver::request::{
-    Address, Binding, Data, Destination, FrameHead, Opcode, Refused, RequestKind, Sge, Terms, ToAddress,
-    ToDestination, ToSrq,
+    ADDRESSED, Address, Binding, Data, Destination, FRAMES, FrameHead, MESSAGES, Opcode, Refused,
+    RequestKind, Sge, Terms, ToAddress, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as SlotWindow;
-pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch};
+pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short};
 pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};

@@ -10,10 +10,11 @@ use uverbs::abi::flow::{ATTR_ALL_DEFAULT, ATTR_MC_DEFAULT, ATTR_NORMAL, ATTR_SNI
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type, wc_opcode, wc_status};
 use uverbs::abi::write::{ModifyQp, QpDest};
 use uverbs::command::Command;
+use uverbs::raw::provider::{Mlx5, Rxe};
 use uverbs::raw::{
     Batch, CompletionObject, Data, DriverQp, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive,
-    Opcode, Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused, SendQueue,
-    Sge,
+    MESSAGES, Opcode, Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused,
+    SendQueue, Sge,
 };
 use uverbs::transport::Watcher;
 use uverbs::{
@@ -216,8 +217,9 @@ fn what_another_driver_has_is_refused() {
     let chosen = pd.create_driver_parts(&init(&object), driver);
     assert_eq!(chosen.unwrap_err().kind(), ErrorKind::Unsupported);
     let (_qp, mut sends, receives) = pd.create_parts(&init(&object)).unwrap();
-    assert_eq!(sends.begin(1, SendFlags::SIGNALED, &Opcode::Send), Err(Refused::Lacks));
     assert_eq!(sends.set_hints(1), Err(Refused::Lacks));
+    sends.begin(1, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+    assert_eq!(sends.set_hints(1), Err(Refused::Lacks), "not of a request either");
     let own = [sends.own_ring(), receives.unwrap().own_ring(), cq.own_ring()];
     assert!(own.iter().all(Option::is_none), "{own:?}");
 }
@@ -322,7 +324,7 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
         // The shortest path does not take back what is filled; but a request that is not filled completely is not seen.
         if !is_counted {
             let here = Origin::here().ask().unwrap();
-            let mut step = sends.step_in_slots::<true>(here).unwrap();
+            let mut step = sends.one::<Rxe, true, MESSAGES>(Some(here)).unwrap();
             step.begin(5, SendFlags::SIGNALED, &Opcode::Send).unwrap();
             let data = Data::<_, NoBytes>::Pieces(Pieces(1));
             let put = || step.put(6, SendFlags::SIGNALED, &Opcode::Send, None, &data);
@@ -332,10 +334,10 @@ fn a_batch_that_stops_halfway_goes_out_with_no_other() {
             assert_eq!(ended(&mut cq), [vec![(11, wc_status::SUCCESS)], vec![(5, wc_status::SUCCESS)]]);
         }
         let here = Origin::here().ask().unwrap();
-        assert_eq!(is_counted, sends.step_in_slots::<true>(here).is_none());
-        assert_eq!(sends.layout(), uverbs::raw::SendLayout::Slots);
-        const MESSAGES: u8 = uverbs::raw::RequestKind::Messages as u8;
-        assert!(sends.step_in_blocks::<true, MESSAGES>(here).is_none());
+        assert_eq!(is_counted, sends.one::<Rxe, true, MESSAGES>(Some(here)).is_none());
+        assert_eq!(is_counted, sends.several::<Rxe, MESSAGES>(here).is_none());
+        assert_eq!(is_counted, sends.short::<Rxe, MESSAGES>(here).is_none());
+        assert!(sends.one::<Mlx5, true, MESSAGES>(Some(here)).is_none(), "it is of another driver");
         enter(&qp, qp_state::ERR, &mut sends, Some(&mut receives));
         assert_eq!(ended(&mut cq)[1], []);
     }
@@ -348,29 +350,25 @@ fn the_shortest_way_asks_whose_the_queue_is_and_has_no_room_that_is_not_known() 
     let (_qp, mut sends, receives) = talking_to_itself(&context, &pd, &init(&cq.object()));
     receives.unwrap().post_one(10, &[]).unwrap();
     let here = Origin::here().ask().unwrap();
-    let mut known = sends.step_in_slots::<false>(here).unwrap();
+    let mut known = sends.one::<Rxe, false, MESSAGES>(Some(here)).unwrap();
     let refused = known.put(1, SendFlags::SIGNALED, &Opcode::Send, None, &nothing());
     assert_eq!(refused, Err(Refused::Full), "nobody has looked");
     drop(known);
-    sends
-        .step_in_slots::<true>(here)
-        .unwrap()
-        .put(2, SendFlags::SIGNALED, &Opcode::Send, None, &nothing())
-        .unwrap();
+    let put = |sends: &mut SendQueue, wr_id| {
+        let mut step = sends.one::<Rxe, true, MESSAGES>(Some(here)).unwrap();
+        step.put(wr_id, SendFlags::SIGNALED, &Opcode::Send, None, &nothing()).unwrap();
+    };
+    put(&mut sends, 2);
     sends.rewind();
-    sends
-        .step_in_slots::<true>(here)
-        .unwrap()
-        .put(3, SendFlags::SIGNALED, &Opcode::Send, None, &nothing())
-        .unwrap();
-    sends.publish_here(here).unwrap();
-    sends.try_publish().unwrap();
+    put(&mut sends, 3);
+    sends.publish_here::<Rxe>(here).unwrap();
+    sends.publish().unwrap();
     assert_eq!(ended(&mut cq), [vec![(10, wc_status::SUCCESS)], vec![(3, wc_status::SUCCESS)]]);
     // A holder that is not held belongs to no queue.
     let holder = Holder::new();
     assert!(holder.ask().is_none());
     holder.hold(Origin::here());
-    assert!(holder.ask().is_some_and(|here| sends.step_in_slots::<true>(here).is_some()));
+    assert!(holder.ask().is_some_and(|here| sends.one::<Rxe, true, MESSAGES>(Some(here)).is_some()));
     holder.release();
     assert!(holder.ask().is_none());
 }

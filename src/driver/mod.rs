@@ -5,14 +5,11 @@
 //! the queue. If a driver does not support something, the method returns an error with a hint. Every match on [`Driver`] names all
 //! drivers, so that the crate does not compile with a new driver until each method handles it.
 
-#[cfg(feature = "raw")]
-pub(crate) mod bound;
 pub(crate) mod completion;
 pub(crate) mod cq;
 #[cfg(feature = "raw")]
 pub(crate) mod cursor;
 pub(crate) mod efa;
-mod flagged;
 mod flow;
 mod granted;
 pub(crate) mod mlx5;
@@ -21,8 +18,6 @@ mod plans;
 #[cfg(feature = "raw")]
 pub mod provider;
 mod query;
-pub(crate) mod queues;
-
 pub(crate) mod request;
 pub(crate) mod ring;
 pub(crate) mod rq;
@@ -30,6 +25,7 @@ pub(crate) mod rxe;
 pub(crate) mod seam;
 pub(crate) mod side;
 pub(crate) mod siw;
+pub(crate) mod sq;
 mod statistics;
 
 use nix::errno::Errno;

@@ -7,10 +7,10 @@ use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
 use super::cq::{Completions, Rings};
-use super::queues::Sends;
 use super::request::Address;
 use super::rq::{self, Receives};
 use super::seam::Kernel;
+use super::sq::{self, Sends};
 use super::{efa, mlx5, rxe, siw};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -151,25 +151,25 @@ impl QpPlan {
             Self::Rings(plan) => {
                 let (sends, receives) = plan.open(op, number, kernel)?;
                 let receives = receives.map(Receives::in_rings);
-                QpQueues { sends: Sends::Rings(sends), receives, cap: told, known: None }
+                QpQueues { sends: Sends(sq::Rings::Rxe(sends)), receives, cap: told, known: None }
             }
             Self::Mlx5(plan) => {
                 let cap = plan.cap();
                 let (sends, receives, known) = plan.open(number);
                 let (receives, known) =
                     (receives.map(|queue| Receives(rq::Rings::Mlx5(queue))), known.map(Known));
-                QpQueues { sends: Sends::Mlx5(sends), receives, cap, known }
+                QpQueues { sends: Sends(sq::Rings::Mlx5(sends)), receives, cap, known }
             }
             Self::Efa(plan) => {
                 let cap = plan.cap();
                 let (sends, receives) = plan.open(op, number, kernel)?;
                 let receives = receives.map(|queue| Receives(rq::Rings::Efa(Box::new(queue))));
-                QpQueues { sends: Sends::Efa(Box::new(sends)), receives, cap, known: None }
+                QpQueues { sends: Sends(sq::Rings::Efa(Box::new(sends))), receives, cap, known: None }
             }
             Self::Siw(plan) => {
                 let (sends, receives) = plan.open(op, kernel)?;
                 let receives = receives.map(|queue| Receives(rq::Rings::Siw(queue)));
-                QpQueues { sends: Sends::Siw(sends), receives, cap: told, known: None }
+                QpQueues { sends: Sends(sq::Rings::Siw(sends)), receives, cap: told, known: None }
             }
         })
     }

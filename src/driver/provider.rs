@@ -3,7 +3,8 @@
 use super::completion::Place;
 use super::cq::{Completions, Rings};
 use super::rq::{self, Receives};
-use super::seam::{CompletionRing, FillReceives, ReceiveRing};
+use super::seam::{CompletionRing, FillReceives, Lower, Published, ReceiveRing, SendRing, Short};
+use super::sq::{self, Sends};
 use super::{efa, mlx5, rxe, siw};
 
 /// Which of the [`Provider`]s a device has.
@@ -23,6 +24,9 @@ pub enum ProviderKind {
 pub trait Provider: 'static {
     /// For at most so many places, [`Provider::poll_few_fast`] comes before [`Provider::poll_fast`].
     const FEW: usize;
+
+    /// The requests for which [`SendQueue::short`](crate::raw::SendQueue::short) is.
+    const SHORT: Short;
 
     /// Takes completions into `places` by the short path of the driver, as many as are available and fit, and returns their number.
     /// `None`, with nothing taken, if the first completion must not be taken on this path, and for a queue of another driver.
@@ -50,6 +54,23 @@ pub trait Provider: 'static {
     /// As [`Provider::post_receives`], for a shared queue.
     #[doc(hidden)]
     fn post_shared_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
+
+    /// Borrows a send queue for one request of this kind, or for one of its parts: see `SendRing::one`. `None` for a queue of another
+    /// driver or kind.
+    #[doc(hidden)]
+    fn one<const LOOKS: bool, const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
+
+    /// The same for several requests.
+    #[doc(hidden)]
+    fn batch<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
+
+    /// The same by a shorter path, if there is one now: for slots that are known to be free.
+    #[doc(hidden)]
+    fn short<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
+
+    /// Shows the device every slot that was filled, and returns whether a command must notify it.
+    #[doc(hidden)]
+    fn publish(queue: &mut Sends) -> bool;
 }
 
 macro_rules! providers {
@@ -60,6 +81,7 @@ macro_rules! providers {
             pub enum $name {}
 
             impl Provider for $name {
+                const SHORT: Short = <$driver::Sends as SendRing>::SHORT;
                 const FEW: usize = <$driver::Completions as CompletionRing>::FEW;
 
                 #[inline(always)]
@@ -84,6 +106,30 @@ macro_rules! providers {
                 fn post_shared_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer> {
                     let rq::Rings::$shared(ring) = &mut queue.0 else { return None };
                     ring.post_kept(pieces, how)
+                }
+
+                #[inline(always)]
+                fn one<const LOOKS: bool, const KIND: u8>(queue: &mut Sends) -> Option<impl Lower> {
+                    let sq::Rings::$name(ring) = &mut queue.0 else { return None };
+                    if ring.is_of(KIND) { Some(ring.by_ref().one::<LOOKS, KIND>()) } else { None }
+                }
+
+                #[inline(always)]
+                fn batch<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower> {
+                    let sq::Rings::$name(ring) = &mut queue.0 else { return None };
+                    if ring.is_of(KIND) { Some(ring.by_ref().batch::<KIND>()) } else { None }
+                }
+
+                #[inline(always)]
+                fn short<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower> {
+                    let sq::Rings::$name(ring) = &mut queue.0 else { return None };
+                    ring.by_ref().short::<KIND>(0)
+                }
+
+                #[inline(always)]
+                fn publish(queue: &mut Sends) -> bool {
+                    let sq::Rings::$name(ring) = &mut queue.0 else { return false };
+                    ring.publish() == Published::Shown
                 }
             }
         )*

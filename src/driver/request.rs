@@ -77,9 +77,37 @@ pub enum RequestKind {
     Frames,
     /// Messages to a fixed queue pair.
     Messages,
-    /// Messages with a destination each.
+    /// Messages with a destination each. Code for this kind writes requests of all kinds.
     Addressed,
 }
+
+/// The kinds as parameters of code.
+pub const FRAMES: u8 = RequestKind::Frames as u8;
+/// See [`RequestKind::Messages`].
+pub const MESSAGES: u8 = RequestKind::Messages as u8;
+/// See [`RequestKind::Addressed`].
+pub const ADDRESSED: u8 = RequestKind::Addressed as u8;
+
+/// Does the work with a kind as a parameter.
+macro_rules! with_kind {
+    ($kind:expr, $name:ident => $work:expr) => {
+        match $kind {
+            $crate::driver::request::RequestKind::Frames => {
+                const $name: u8 = $crate::driver::request::FRAMES;
+                $work
+            }
+            $crate::driver::request::RequestKind::Messages => {
+                const $name: u8 = $crate::driver::request::MESSAGES;
+                $work
+            }
+            $crate::driver::request::RequestKind::Addressed => {
+                const $name: u8 = $crate::driver::request::ADDRESSED;
+                $work
+            }
+        }
+    };
+}
+pub(crate) use with_kind;
 
 /// The operation of a request. Immediate data is in network byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,13 +29,8 @@ const DRIVERS: &[&str] = &[
 ];
 
 /// The methods of drivers, and the plans and queues of all drivers.
-const QUESTIONS: &[&str] = &[
-    "src/driver/flow.rs",
-    "src/driver/mod.rs",
-    "src/driver/plans.rs",
-    "src/driver/query.rs",
-    "src/driver/queues.rs",
-];
+const QUESTIONS: &[&str] =
+    &["src/driver/flow.rs", "src/driver/mod.rs", "src/driver/plans.rs", "src/driver/query.rs"];
 
 /// Files that pass on requests in the layout of one driver's rings.
 const REQUESTS: &[&str] = &["src/kernel/command/doorbell.rs"];

@@ -15,7 +15,6 @@ compile_error!("words that C has as unions are read as little-endian processors 
 
 mod abi;
 mod answer;
-mod blocks;
 mod boundary;
 mod buf;
 mod channel;
@@ -28,11 +27,9 @@ mod cq_ex;
 mod device;
 mod domain;
 mod export;
-mod flagged;
 mod flow;
 mod mr;
 mod mw;
-mod numbered;
 mod owned;
 mod pd;
 mod post;

@@ -5,8 +5,8 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, wr_opcode};
 use uverbs::raw::{
-    Batch, Binding, Data, Here, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, Sge, Terms,
-    ToAddress, ToSrq, Unseen,
+    ADDRESSED, Batch, Binding, Data, FRAMES, Here, Lower, MESSAGES, Opcode, Refused, RequestKind, SendQueue,
+    Sge, Short, Terms, ToAddress, ToSrq, Unseen,
 };
 
 use crate::abi::{MwBindInfo, SendWr};
@@ -16,10 +16,10 @@ use crate::mr::Mr;
 use crate::mw::Mw;
 use crate::owned::Owned;
 use crate::pd::Ah;
+use crate::providers::rings::Rings;
 use crate::qp::Qp;
-use crate::qp_ex::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::qp_ex::{Begun, too_many};
-use crate::request::{Bytes, Gather, Request, head};
+use crate::request::{Bytes, Request, gathered, head};
 
 /// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
@@ -57,24 +57,21 @@ pub(crate) fn halves(word: u64) -> (u32, u32) {
 }
 
 /// A list of requests.
-pub(crate) struct List<'a> {
-    pub(crate) qp: &'a Qp,
+struct List<'a> {
+    qp: &'a Qp,
     /// The current request.
-    pub(crate) at: &'a mut Pointer,
-    pub(crate) gather: Gather,
+    at: &'a mut Pointer,
 }
 
 impl List<'_> {
-    /// Puts its sends, writes and reads, up to the first request of another kind.
+    /// Puts its requests, up to the first that needs the general code. With `ONE`, these are those that have not exactly one piece.
     #[inline(always)]
-    fn put_messages<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
+    fn put_all<L: Lower, const KIND: u8, const ONE: bool>(&mut self, batch: &mut Batch<'_, L>) -> Answer {
         while let Some(wr) = self.at.get::<SendWr>() {
-            let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
-            let is_put = match wr.opcode {
-                wr_opcode::SEND => self.put(batch, wr, &Opcode::Send)?,
-                wr_opcode::RDMA_WRITE => self.put(batch, wr, &Opcode::Write(remote()))?,
-                wr_opcode::RDMA_READ => self.put(batch, wr, &Opcode::Read(remote()))?,
-                _ => false,
+            let is_put = if KIND == ADDRESSED {
+                self.put_datagram::<L, ONE>(batch, wr)?
+            } else {
+                self.put_message::<L, ONE>(batch, wr)?
             };
             if !is_put {
                 break;
@@ -84,39 +81,56 @@ impl List<'_> {
         Ok(())
     }
 
-    /// The same for datagrams.
+    /// Puts a send, write or read.
     #[inline(always)]
-    pub(crate) fn put_datagrams<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
-        while let Some(wr) = self.at.get::<SendWr>() {
-            let immediate = match wr.opcode {
-                wr_opcode::SEND => None,
-                wr_opcode::SEND_WITH_IMM => Some(wr.imm_data),
-                _ => break,
-            };
-            let [ah, to, ..] = wr.wr;
-            let (qp_num, qkey) = halves(to);
-            let ah = address(Pointer::from_word(ah).get())?;
-            if !self.put(batch, wr, &ToAddress { ah, qp_num, qkey, immediate })? {
-                break;
-            }
-            *self.at = wr.next;
+    fn put_message<L: Lower, const ONE: bool>(&self, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
+        let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
+        match wr.opcode {
+            wr_opcode::SEND => self.put::<L, ONE>(batch, wr, &Opcode::Send),
+            wr_opcode::RDMA_WRITE => self.put::<L, ONE>(batch, wr, &Opcode::Write(remote())),
+            wr_opcode::RDMA_READ => self.put::<L, ONE>(batch, wr, &Opcode::Read(remote())),
+            _ => Ok(false),
         }
-        Ok(())
     }
 
-    /// Puts a request. False, with nothing done, if the request needs the general code.
     #[inline(always)]
-    fn put<L: Lower>(&self, batch: &mut Batch<'_, L>, wr: &SendWr, opcode: &impl Terms) -> Answer<bool> {
-        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+    fn put_datagram<L: Lower, const ONE: bool>(&self, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
+        let immediate = match wr.opcode {
+            wr_opcode::SEND => None,
+            wr_opcode::SEND_WITH_IMM => Some(wr.imm_data),
+            _ => return Ok(false),
+        };
+        let [ah, to, ..] = wr.wr;
+        let (qp_num, qkey) = halves(to);
+        let ah = address(Pointer::from_word(ah).get())?;
+        self.put::<L, ONE>(batch, wr, &ToAddress { ah, qp_num, qkey, immediate })
+    }
+
+    #[inline(always)]
+    fn put<L: Lower, const ONE: bool>(
+        &self,
+        batch: &mut Batch<'_, L>,
+        wr: &SendWr,
+        opcode: &impl Terms,
+    ) -> Answer<bool> {
         let flags = self.qp.flags(wr.send_flags);
-        if !flags.contains(SendFlags::INLINE) {
+        let is_inline = flags.contains(SendFlags::INLINE);
+        if ONE {
+            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1 && !is_inline) else {
+                return Ok(false);
+            };
+            let data = Data::<_, NoBytes>::Pieces(std::slice::from_ref(piece).iter());
+            return Ok(batch.put(wr.wr_id, flags, opcode, None, &data).is_ok());
+        }
+        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+        if !is_inline {
             let data = Data::<_, NoBytes>::Pieces(pieces.iter());
             batch.put(wr.wr_id, flags, opcode, None, &data)?;
             return Ok(true);
         }
         let bytes = match pieces {
             [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
-            pieces => (self.gather)(self.qp, pieces),
+            pieces => gathered(self.qp, pieces),
         };
         let Some(bytes) = bytes else { return Ok(false) };
         batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
@@ -224,54 +238,56 @@ impl From<Refused> for Code {
 /// Posts a list of sends to a queue pair.
 pub(crate) type Post = fn(&Qp, Pointer, Option<&mut Pointer>) -> c_int;
 
-/// The shortest path for a queue, for the requests that are most often posted to it.
-pub(crate) fn choose(qp: &Qp, queue: &SendQueue) -> Post {
-    match (queue.layout(), qp.is_datagram()) {
+/// The function for a queue.
+pub(crate) fn choose<R: Rings>(qp: &Qp, queue: &SendQueue) -> Post {
+    match qp.kind() {
         // These need a check before they are posted: frames whose first bytes are in the request itself, and requests for a shared
         // receive queue of the peer.
-        _ if queue.wants_head() || qp.is_initiator() => post_any,
-        (SendLayout::Slots, false) => post_messages::<Slots>,
-        (SendLayout::Slots, true) => post_datagrams::<Slots>,
-        (SendLayout::Blocks(RequestKind::Frames), _) => post_messages::<Frames>,
-        (SendLayout::Blocks(RequestKind::Messages), _) => post_messages::<Messages>,
-        (SendLayout::Blocks(RequestKind::Addressed), _) => post_datagrams::<Addressed>,
-        // The contexts have functions of their own for these, which call this one in all other cases.
-        (SendLayout::Numbered | SendLayout::Flagged, _) => post_any,
+        _ if queue.wants_head() || qp.is_initiator() => post_any::<R>,
+        RequestKind::Frames => post_usual::<R, FRAMES>,
+        RequestKind::Messages => post_usual::<R, MESSAGES>,
+        RequestKind::Addressed => post_usual::<R, ADDRESSED>,
     }
 }
 
-fn post_messages<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    post_usual::<W>(qp, list, bad, |list, queue, here| {
-        W::batch(queue, here).map_or(Ok(()), |mut batch| list.put_messages(&mut batch))
-    })
-}
-
-fn post_datagrams<W: Way>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    post_usual::<W>(qp, list, bad, |list, queue, here| {
-        W::batch(queue, here).map_or(Ok(()), |mut batch| list.put_datagrams(&mut batch))
-    })
-}
-
-#[inline(always)]
-fn post_usual<W: Way>(
-    qp: &Qp,
-    list: Pointer,
-    bad: Option<&mut Pointer>,
-    rest: impl FnOnce(List<'_>, &mut SendQueue, Here) -> Answer,
-) -> c_int {
-    plain(post(qp, list, bad, |queue, here, at| {
-        let is_done = W::put_plain(qp, queue, here, at);
-        if is_done { Ok(()) } else { rest(List { qp, at, gather: W::GATHER }, queue, here) }
+/// Posts a list by the paths of the driver `R` for the requests that are most often posted, and the others by the general code.
+fn post_usual<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    plain(post::<R>(qp, list, bad, |queue, here, at| {
+        let is_first_of_one = |at: &Pointer| {
+            at.get::<SendWr>()
+                .is_some_and(|wr| wr.num_sge == 1 && wr.send_flags & SendFlags::INLINE.bits() == 0)
+        };
+        // What a short path does not put, the others do, or say why they don't.
+        match R::SHORT {
+            Short::Everything => {
+                if let Some(mut batch) = queue.short::<R, KIND>(here) {
+                    let _ = List { qp, at }.put_all::<_, KIND, false>(&mut batch);
+                }
+            }
+            Short::OnePiece if is_first_of_one(at) => {
+                if let Some(mut batch) = queue.short::<R, KIND>(here) {
+                    let _ = List { qp, at }.put_all::<_, KIND, true>(&mut batch);
+                }
+            }
+            Short::Nothing | Short::OnePiece => {}
+        }
+        if at.is_null() {
+            return Ok(());
+        }
+        match queue.several::<R, KIND>(here) {
+            Some(mut batch) => List { qp, at }.put_all::<_, KIND, false>(&mut batch),
+            None => Ok(()),
+        }
     }))
 }
 
-pub(crate) fn post_any(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post(qp, list, bad, |_, _, _| Ok(())))
+pub(crate) fn post_any<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    plain(post::<R>(qp, list, bad, |_, _, _| Ok(())))
 }
 
 /// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
 #[inline(always)]
-fn post(
+fn post<R: Rings>(
     qp: &Qp,
     list: Pointer,
     bad: Option<&mut Pointer>,
@@ -292,7 +308,7 @@ fn post(
         answer = post_each(qp, queue, &mut at);
     }
     // If this fails, the device has seen none of the requests.
-    let published = queue.publish_here(here).map_err(|why| {
+    let published = queue.publish_here::<R>(here).map_err(|why| {
         at = list;
         unseen(queue, why)
     });
@@ -319,7 +335,7 @@ fn post_each(qp: &Qp, queue: &mut SendQueue, at: &mut Pointer) -> Answer {
 #[cold]
 #[inline(never)]
 fn not_posted(qp: &Qp, queue: &SendQueue, at: Pointer, code: Code) -> Code {
-    let Some(wr) = at.get::<SendWr>().filter(|_| qp.is_in_blocks && code == EINVAL) else { return code };
+    let Some(wr) = at.get::<SendWr>().filter(|_| qp.is_like_libmlx5 && code == EINVAL) else { return code };
     let too_many_pieces = wr.num_sge as u32 > queue.max_pieces();
     let is_inline = wr.send_flags & SendFlags::INLINE.bits() != 0;
     let is_too_large = || {

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
-use uverbs::raw::{DriverQp, QueuePair, QueuePairInit, ReceiveQueue, SendLayout};
+use uverbs::raw::{DriverQp, QueuePair, QueuePairInit, ReceiveQueue, RequestKind};
 use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
@@ -26,6 +26,7 @@ use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::{self, Post, Sending, post_any};
 use crate::providers::QpPart;
+use crate::providers::rings::{NoRings, Rings, with_rings};
 use crate::qp_ex::{self, Setters};
 use crate::request::Gathered;
 use crate::srq::Srq;
@@ -46,7 +47,7 @@ pub(crate) struct Qp {
     /// The functions that set the data of the operation that was begun last.
     pub(crate) setters: Cell<&'static Setters>,
     /// A request that is too large for the queue is reported as if the queue were full, as libmlx5 does.
-    pub(crate) is_in_blocks: bool,
+    pub(crate) is_like_libmlx5: bool,
     /// The flags that every send request has: whether each has a completion.
     all_flags: u32,
     /// Whether it was created for the extended interface.
@@ -75,6 +76,17 @@ impl Qp {
     #[inline]
     pub(crate) fn is_datagram(&self) -> bool {
         self.is_datagram
+    }
+
+    /// The kind of its requests.
+    pub(crate) fn kind(&self) -> RequestKind {
+        if self.is_raw_packet() {
+            RequestKind::Frames
+        } else if self.is_datagram() || self.is_initiator() {
+            RequestKind::Addressed
+        } else {
+            RequestKind::Messages
+        }
     }
 
     /// The flags of a request.
@@ -148,10 +160,10 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         qp: Lock::default(),
         sends: Lock::default(),
         receives: Lock::default(),
-        post: post_any,
+        post: post_any::<NoRings>,
         gathered: Beside::new(Gathered::default()),
         setters: Cell::new(Setters::ANY),
-        is_in_blocks: false,
+        is_like_libmlx5: false,
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
         is_extended: init.comp_mask & HAS_SEND_OPS != 0,
         is_spread: init.comp_mask & HAS_TABLE != 0,
@@ -239,10 +251,11 @@ pub(crate) fn make_own(
     };
     let real = made.capacity();
     // With a shared queue there is no own one. librxe keeps the requested sizes; libmlx5 returns zero.
-    let is_in_blocks = matches!(sends.layout(), SendLayout::Blocks(_));
+    let context = pd.pd.get()?.context();
+    let is_like_libmlx5 = with_rings!(context, R => R::IS_LIKE_LIBMLX5);
     let (max_recv_wr, max_recv_sge) = match srq {
         _ if is_initiator => (0, 0),
-        Some(_) if is_in_blocks => (0, 0),
+        Some(_) if is_like_libmlx5 => (0, 0),
         Some(_) => (init.cap.max_recv_wr, init.cap.max_recv_sge),
         None => (real.receives, real.receive_segments),
     };
@@ -254,9 +267,11 @@ pub(crate) fn make_own(
         max_inline_data: real.inline,
     };
     (qp.c.qp_base.handle, qp.c.qp_base.qp_num) = (made.handle(), made.number());
-    qp.post = post::choose(&qp, &sends);
-    (qp.is_in_blocks, qp.domain) = (is_in_blocks, domain::used(pd));
-    qp_ex::choose(&mut qp, &sends);
+    (qp.is_like_libmlx5, qp.domain) = (is_like_libmlx5, domain::used(pd));
+    with_rings!(context, R => {
+        qp.post = post::choose::<R>(&qp, &sends);
+        qp_ex::choose::<R>(&mut qp);
+    });
     qp.gathered = Beside::new(Gathered::new(sends.max_inline()));
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));

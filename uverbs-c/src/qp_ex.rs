@@ -5,7 +5,6 @@ mod data;
 mod parts;
 #[cfg(test)]
 pub(crate) mod tests;
-pub(crate) mod way;
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -13,12 +12,13 @@ use std::ffi::c_int;
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
 use uverbs::raw::{
-    Batch, Data, FillSends, Here, Lower, Opcode, Refused, RequestKind, SendLayout, SendQueue, ToSrq,
+    ADDRESSED, Batch, Data, FRAMES, FillSends, Here, Lower, MESSAGES, Opcode, Refused, RequestKind,
+    SendQueue, ToSrq,
 };
 
 pub(crate) use self::begun::{Begun, too_many};
 use self::begun::{
-    DATAGRAMS, Given, MESSAGES, READS, SENDS, Stage, To, WRITES, begin_send, datagram, finish, message,
+    DATAGRAMS, Given, MESSAGING, READS, SENDS, Stage, To, WRITES, begin_send, datagram, finish, message,
     remote, set_data,
 };
 pub(crate) use self::data::Setters;
@@ -28,7 +28,6 @@ use self::data::{
     wr_set_sge_list, wr_set_sge_list_as_begun, wr_set_sge_list_by,
 };
 pub(crate) use self::parts::write as write_part;
-use self::way::{Addressed, Frames, Messages, Slots, Way};
 use crate::abi::{self, DataBuf, Function, MwBindInfo, QpInitAttrEx};
 use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP};
 use crate::boundary::Pointer;
@@ -36,6 +35,7 @@ use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
 use crate::pd::Ah;
 use crate::post::{Sending, address, bind, unseen};
+use crate::providers::rings::{NoRings, Rings, Written};
 use crate::qp::Qp;
 use crate::request::{Buffers, Request};
 
@@ -88,7 +88,7 @@ pub(crate) fn part(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> abi::Q
         wr_set_sge: wr_set_sge_as_begun as Function,
         wr_set_sge_list: wr_set_sge_list as Function,
         wr_start: wr_start as Function,
-        wr_complete: wr_complete as Function,
+        wr_complete: wr_complete::<NoRings> as Function,
         wr_abort: wr_abort as Function,
         wr_atomic_write: one_of(ATOMIC_WRITE, wr_atomic_write as Function),
         wr_flush: one_of(FLUSH, wr_flush as Function),
@@ -130,18 +130,19 @@ pub(crate) fn lacks(context: &uverbs::Context, operations: u64) -> bool {
 }
 
 /// Chooses the functions for the queue.
-pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
-    let is_datagram = qp.is_datagram();
+pub(crate) fn choose<R: Rings>(qp: &mut Qp) {
+    let (is_datagram, kind) = (qp.is_datagram(), qp.kind());
     let supported = supported(qp.c.qp_base.qp_type);
     let part = &mut qp.c;
-    let setters = match queue.layout() {
-        SendLayout::Slots if !is_datagram && supported & SEND != 0 => {
-            part.wr_send = wr_send_in_slots as Function;
+    part.wr_complete = wr_complete::<R> as Function;
+    let setters = match (R::WRITTEN, kind) {
+        (Written::AsBegun, _) if !is_datagram && supported & SEND != 0 => {
+            part.wr_send = wr_send_as_begun::<R> as Function;
             if supported & WRITE != 0 {
-                part.wr_rdma_write = wr_rdma_write_in_slots as Function;
+                part.wr_rdma_write = wr_rdma_write_as_begun::<R> as Function;
             }
             if supported & READ != 0 {
-                part.wr_rdma_read = wr_rdma_read_in_slots as Function;
+                part.wr_rdma_read = wr_rdma_read_as_begun::<R> as Function;
             }
             [
                 wr_set_inline_data_as_begun as Function,
@@ -150,28 +151,27 @@ pub(crate) fn choose(qp: &mut Qp, queue: &SendQueue) {
                 wr_set_sge_list_as_begun as Function,
             ]
         }
-        SendLayout::Slots => {
-            part.wr_set_ud_addr = wr_set_ud_addr_in_slots as Function;
-            by::<Slots, DATAGRAMS, DATAGRAMS>()
+        (Written::AsBegun, _) => {
+            part.wr_set_ud_addr = wr_set_ud_addr_by_number as Function;
+            by::<R, ADDRESSED, DATAGRAMS, DATAGRAMS>()
         }
-        SendLayout::Blocks(RequestKind::Frames) => by::<Frames, SENDS, SENDS>(),
-        SendLayout::Blocks(RequestKind::Messages) => by::<Messages, SENDS, MESSAGES>(),
-        SendLayout::Blocks(RequestKind::Addressed) if is_datagram => by::<Addressed, DATAGRAMS, DATAGRAMS>(),
-        SendLayout::Blocks(RequestKind::Addressed) => by::<Addressed, SENDS, MESSAGES>(),
-        SendLayout::Numbered => return parts::choose(part),
-        // These have no extended interface.
-        SendLayout::Flagged => return,
+        (Written::Whole, RequestKind::Frames) => by::<R, FRAMES, SENDS, SENDS>(),
+        (Written::Whole, RequestKind::Messages) => by::<R, MESSAGES, SENDS, MESSAGING>(),
+        (Written::Whole, RequestKind::Addressed) if is_datagram => by::<R, ADDRESSED, DATAGRAMS, DATAGRAMS>(),
+        (Written::Whole, RequestKind::Addressed) => by::<R, ADDRESSED, SENDS, MESSAGING>(),
+        (Written::InParts, _) => return parts::choose::<R>(part),
+        (Written::Never, _) => return,
     };
     [part.wr_set_inline_data, part.wr_set_sge, part.wr_set_inline_data_list, part.wr_set_sge_list] = setters;
 }
 
 /// The functions of a path, with the kinds of requests that most often have inline bytes and pieces.
-fn by<W: Way, const INLINE: u8, const SGE: u8>() -> [Function; 4] {
+fn by<R: Rings, const KIND: u8, const INLINE: u8, const SGE: u8>() -> [Function; 4] {
     [
-        wr_set_inline_data::<W, INLINE> as Function,
-        wr_set_sge::<W, SGE> as Function,
-        wr_set_inline_data_list_by::<W, INLINE> as Function,
-        wr_set_sge_list_by::<W, SGE> as Function,
+        wr_set_inline_data::<R, KIND, INLINE> as Function,
+        wr_set_sge::<R, KIND, SGE> as Function,
+        wr_set_inline_data_list_by::<R, KIND, INLINE> as Function,
+        wr_set_sge_list_by::<R, KIND, SGE> as Function,
     ]
 }
 
@@ -182,12 +182,12 @@ extern "C" fn wr_start(qp: &Qp) {
 }
 
 /// Shows the device all operations, or none if one of them was invalid.
-extern "C" fn wr_complete(qp: &Qp) -> c_int {
-    qp.sends.end(|sending, here| complete(qp, sending, here)).unwrap_or_else(|| nothing_held(qp))
+extern "C" fn wr_complete<R: Rings>(qp: &Qp) -> c_int {
+    qp.sends.end(|sending, here| complete::<R>(qp, sending, here)).unwrap_or_else(|| nothing_held(qp))
 }
 
 #[inline(always)]
-fn complete(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
+fn complete<R: Rings>(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
     if sending.begun.stage > Stage::Written && !finish(qp, sending) {
         return give_up(sending);
     }
@@ -195,7 +195,7 @@ fn complete(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
     begun.stage = Stage::Nothing;
     // A queue pair over a table has no queue.
     let Ok(queue) = queue.get_mut() else { return EINVAL.get() };
-    match queue.publish_here(here) {
+    match queue.publish_here::<R>(here) {
         Ok(()) => 0,
         Err(why) => unseen(queue, why).get(),
     }
@@ -237,18 +237,18 @@ extern "C" fn wr_send(qp: &Qp) {
 
 // Each of these selects the shortest path for its data. For other operations, the path is found when the data is set.
 
-extern "C" fn wr_send_in_slots(qp: &Qp) {
-    qp.setters.set(Setters::of::<Slots, SENDS>());
+extern "C" fn wr_send_as_begun<R: Rings>(qp: &Qp) {
+    qp.setters.set(Setters::of::<R, MESSAGES, SENDS>());
     wr_send(qp);
 }
 
-extern "C" fn wr_rdma_write_in_slots(qp: &Qp, rkey: u32, address: u64) {
-    qp.setters.set(Setters::of::<Slots, WRITES>());
+extern "C" fn wr_rdma_write_as_begun<R: Rings>(qp: &Qp, rkey: u32, address: u64) {
+    qp.setters.set(Setters::of::<R, MESSAGES, WRITES>());
     wr_rdma_write(qp, rkey, address);
 }
 
-extern "C" fn wr_rdma_read_in_slots(qp: &Qp, rkey: u32, address: u64) {
-    qp.setters.set(Setters::of::<Slots, READS>());
+extern "C" fn wr_rdma_read_as_begun<R: Rings>(qp: &Qp, rkey: u32, address: u64) {
+    qp.setters.set(Setters::of::<R, MESSAGES, READS>());
     wr_rdma_read(qp, rkey, address);
 }
 
@@ -280,8 +280,6 @@ struct Large {
 }
 
 impl FillSends for Large {
-    // A queue with flags has a function of its own, and no extended interface.
-    const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Answer {
@@ -374,8 +372,6 @@ struct Address {
 }
 
 impl FillSends for Address {
-    // A queue with flags has a function of its own, and no extended interface.
-    const KNOWS_FLAGS: bool = false;
     type Error = Code;
 
     #[inline(always)]
@@ -389,7 +385,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
 }
 
 /// The same for a queue in which only the number of the address handle is written.
-extern "C" fn wr_set_ud_addr_in_slots(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
+extern "C" fn wr_set_ud_addr_by_number(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah.number = ah.number);
 }
 
@@ -448,8 +444,6 @@ fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
 struct SetSrq(u32);
 
 impl FillSends for SetSrq {
-    // A queue with flags has a function of its own, and no extended interface.
-    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

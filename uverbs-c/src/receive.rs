@@ -124,7 +124,7 @@ fn post_recv_any<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) ->
                 *bad = list;
             }
             // libmlx5 reports a missing queue as full.
-            let is_full = queue.is_none() && qp.is_in_blocks;
+            let is_full = queue.is_none() && qp.is_like_libmlx5;
             Err(if is_full { ENOMEM } else { EINVAL })
         }
     }

@@ -131,9 +131,6 @@ impl Gathered {
     }
 }
 
-/// How inline data of several pieces becomes one slice; `None` if it does not.
-pub(crate) type Gather = fn(&Qp, &[Sge]) -> Option<&'static [u8]>;
-
 /// The bytes that these pieces describe, in memory of the queue pair, whose sends are locked. They stay there until the next call.
 // A separate function, so that its callers need not save registers for it.
 #[inline(never)]
@@ -164,8 +161,6 @@ impl Request<'_> {
 }
 
 impl FillSends for Request<'_> {
-    // A queue with flags has a function of its own, and no extended interface.
-    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     #[inline(always)]

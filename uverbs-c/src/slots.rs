@@ -7,7 +7,9 @@
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::providers::rings::Rings;
-use crate::{abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, qp, query, receive, srq, wq, xrcd};
+use crate::{
+    abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, post, qp, query, receive, srq, wq, xrcd,
+};
 
 /// Words of `verbs_context` before its `context`.
 pub(crate) const FRONT: usize = 46;
@@ -106,7 +108,7 @@ pub(crate) fn operations<R: Rings>() -> ContextOps {
         176 qp::query_qp;
         184 qp::modify_qp;
         192 qp::destroy_qp;
-        200 R::POST_SEND;
+        200 post::post_send;
         208 receive::post_recv::<R>;
         216 pd::create_ah;
         224 pd::destroy_ah;

@@ -40,7 +40,7 @@ pub use self::entry::Told;
 pub(crate) use self::entry::UNSOLICITED;
 pub(crate) use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;
-pub(crate) use self::sends::{AtOnce, Looking, Sends};
+pub(crate) use self::sends::Sends;
 use self::track::Generations;
 use super::request::Address;
 use super::seam::{ContextPlan, CqShape, Kernel, QpShape};

@@ -22,7 +22,10 @@ use uverbs_abi::efa::io::{
 use uverbs_abi::types::{SendFlags, qp_state};
 use zerocopy::IntoBytes;
 
-pub(crate) use self::at_once::{AtOnce, Looking};
+#[cfg(test)]
+pub(super) use self::at_once::AtOnce;
+pub(super) use self::at_once::Looking;
+use self::staged::Staging;
 use super::doorbell::Doorbell;
 use super::qp::Queues;
 #[cfg(feature = "raw")]
@@ -33,9 +36,9 @@ use super::request::{
 use super::track::{Kind, Lane, Numbers, Track};
 use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms};
 use crate::driver::ring::units::Units;
-use crate::driver::seam::Lower;
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
+use crate::driver::seam::{Lower, Published, SendRing, Short, Simple, SimpleData};
 use crate::kernel::error::{Error, Result};
 
 /// Bytes of a narrow slot, and of a wide one.
@@ -181,16 +184,6 @@ impl Sends {
         })
     }
 
-    /// Number of places for what requests need.
-    pub(crate) fn slots(&self) -> usize {
-        self.depth as usize
-    }
-
-    /// The place for what the next request needs: the request's index, because requests complete in any order.
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.numbers.next(&self.track.sends).unwrap_or(0).into()
-    }
-
     /// The place of a request that was filled since the last publication; `number` counts from the first of them.
     pub(super) fn filled(&self, number: u32) -> Option<u32> {
         let is_there = number < self.head.wrapping_sub(self.written);
@@ -200,11 +193,6 @@ impl Sends {
     /// The index of the request with this counter, which must be in the copy.
     fn index_of(&self, counter: u32) -> u16 {
         self.requests.get(self.at(counter)).map_or(0, |slot| self.track.sends.index_of(number(slot)))
-    }
-
-    /// Whether all posted requests have completed.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.numbers.is_idle(&self.track.sends)
     }
 
     /// The last request, if it was begun part by part and is only in the copy.
@@ -223,35 +211,6 @@ impl Sends {
     #[inline(always)]
     fn round(&self) -> u32 {
         (self.head & self.depth) * self.round
-    }
-
-    /// Discards what was filled since the last publication. Requests that are in the device's ring remain, and are announced with the
-    /// next one.
-    pub(crate) fn rewind(&mut self) {
-        while self.head != self.written {
-            self.head = self.head.wrapping_sub(1);
-            let index = self.index_of(self.head);
-            self.numbers.give_back(&self.track.sends, index);
-        }
-        self.last = NOWHERE;
-    }
-
-    /// Announces every request that was filled to the device.
-    // A separate function, so that the paths of other drivers do not become longer.
-    #[inline(never)]
-    pub(crate) fn publish(&mut self) {
-        self.publish_here();
-    }
-
-    /// The same without a call of a function.
-    #[inline(always)]
-    pub(crate) fn publish_here(&mut self) {
-        match self.head.wrapping_sub(self.written) {
-            0 => {}
-            1 => self.copy_one(),
-            _ => self.copy(),
-        }
-        self.tell();
     }
 
     /// Copies to the device's ring the only request that is not there.
@@ -302,7 +261,7 @@ impl Sends {
 
     /// Announces the requests in the device's ring.
     #[inline(always)]
-    pub(crate) fn tell(&mut self) {
+    fn tell(&mut self) {
         if self.published != self.written {
             self.published = self.written;
             self.limit = self.published.wrapping_add(self.most_at_once);
@@ -310,20 +269,6 @@ impl Sends {
                 device.doorbell.ring(self.published & 0xffff);
             }
         }
-    }
-
-    /// The queue pair has entered a state.
-    pub(crate) fn enter(&mut self, state: u8) {
-        if state == qp_state::RESET {
-            (self.head, self.written, self.published) = (0, 0, 0);
-            (self.limit, self.last) = (self.most_at_once, NOWHERE);
-            let track = &self.track;
-            self.numbers.reset(&track.sends, track.next_generation());
-        }
-        // `efa_post_send_validate`.
-        let is_ready = matches!(state, qp_state::RTS | qp_state::SQD);
-        // Every request has a completion.
-        self.flags = if is_ready { SendFlags::SIGNALED.bits() } else { NONE };
     }
 
     /// Whether a request with these flags can be posted now.
@@ -353,26 +298,119 @@ impl Sends {
     fn most_inline(&self, operation: u8) -> usize {
         self.allowed.most_inline(self.units, operation)
     }
+}
 
-    /// Sets the hints of the last request, which say what the device should optimize for.
+impl SendRing for Sends {
+    const COMPLETES_IN_ORDER: bool = false;
+    const SHORT: Short = Short::Everything;
+    const HAS_LISTS: bool = true;
+
+    fn slots(&self) -> usize {
+        self.depth as usize
+    }
+
+    /// The request's index, because requests complete in any order.
+    fn next_slot(&self) -> u32 {
+        self.numbers.next(&self.track.sends).unwrap_or(0).into()
+    }
+
+    #[inline(always)]
+    fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
+        Staging::<LOOKS>(self)
+    }
+
+    /// Requests are written to the device's ring as they are put, and cannot be discarded.
+    #[inline(always)]
+    fn short<const KIND: u8>(&mut self, _room: usize) -> Option<impl Lower> {
+        self.straight()
+    }
+
+    #[inline(always)]
+    fn post_list<'r, Q, O: Terms + 'r>(
+        &mut self,
+        inline: u32,
+        requests: &'r [Q],
+        read: impl Fn(&'r Q) -> Option<Simple<'r, O>>,
+        mut hold: impl FnMut(u32, &'r Q),
+    ) -> usize {
+        let look = |looking: Looking| {
+            requests.iter().all(|request| {
+                read(request).is_some_and(|Simple { flags, operation, data, .. }| match data {
+                    SimpleData::Piece(piece) => looking.takes_piece(flags, operation, piece),
+                    SimpleData::Bytes(bytes) => looking.takes_bytes(flags, operation, bytes),
+                })
+            })
+        };
+        self.post_at_once(requests.len(), inline, look, |batch, range| {
+            requests[range].iter().all(|request| {
+                let is_put = read(request).is_some_and(|Simple { wr_id, operation, data, .. }| match data {
+                    SimpleData::Piece(piece) => batch.put_piece(wr_id, operation, piece),
+                    SimpleData::Bytes(bytes) => batch.put_bytes(wr_id, operation, bytes),
+                });
+                if is_put {
+                    hold(batch.last_slot(), request);
+                }
+                is_put
+            })
+        })
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> Published {
+        match self.head.wrapping_sub(self.written) {
+            0 => {}
+            1 => self.copy_one(),
+            _ => self.copy(),
+        }
+        self.tell();
+        Published::Told
+    }
+
+    /// Requests that are in the device's ring remain, and are announced with the next one.
+    fn rewind(&mut self) {
+        while self.head != self.written {
+            self.head = self.head.wrapping_sub(1);
+            let index = self.index_of(self.head);
+            self.numbers.give_back(&self.track.sends, index);
+        }
+        self.last = NOWHERE;
+    }
+
+    fn is_idle(&self) -> Option<bool> {
+        Some(self.numbers.is_idle(&self.track.sends))
+    }
+
+    fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            (self.head, self.written, self.published) = (0, 0, 0);
+            (self.limit, self.last) = (self.most_at_once, NOWHERE);
+            let track = &self.track;
+            self.numbers.reset(&track.sends, track.next_generation());
+        }
+        // `efa_post_send_validate`.
+        let is_ready = matches!(state, qp_state::RTS | qp_state::SQD);
+        // Every request has a completion.
+        self.flags = if is_ready { SendFlags::SIGNALED.bits() } else { NONE };
+    }
+
+    /// The hints say what the device should optimize for.
     #[cfg(feature = "raw")]
-    pub(crate) fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
+    fn set_hints(&mut self, hints: u8) -> Result<(), Refused> {
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
         set_hints(slot, hints);
         Ok(())
     }
 
-    /// Where the ring is, for programs that write to it directly.
     #[cfg(feature = "raw")]
-    pub(crate) fn ring(&self) -> OwnRing {
-        let Some(device) = &self.device else { return OwnRing::default() };
-        OwnRing {
+    fn own_ring(&self) -> Option<OwnRing> {
+        let Some(device) = &self.device else { return Some(OwnRing::default()) };
+        Some(OwnRing {
             address: device.ring.map().address() + device.begin as u64,
             entry_size: self.units * UNIT as u32,
             entries: self.depth,
             doorbell: device.doorbell.address(),
             most_at_once: self.most_at_once,
-        }
+        })
     }
 }
 

@@ -29,10 +29,10 @@ use crate::driver::completion::{Fields, Missed};
 #[cfg(feature = "raw")]
 use crate::driver::cursor::Told;
 use crate::driver::request::{
-    Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
+    ADDRESSED, Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
 };
 use crate::driver::ring::RingDevice;
-use crate::driver::seam::{CompletionRing, Lower, LowerReceive, ReceiveRing};
+use crate::driver::seam::{CompletionRing, Lower, LowerReceive, ReceiveRing, SendRing};
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;
@@ -286,7 +286,13 @@ impl Bench {
 
     fn put(&mut self, wr_id: u64, opcode: Opcode<'_>, pieces: &[Sge]) -> std::result::Result<(), Refused> {
         let data = Data::<_, NoBytes>::Pieces(pieces.iter());
-        self.sends.staging::<false>().put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
+        self.sends.one::<true, ADDRESSED>().put(
+            wr_id,
+            SendFlags::SIGNALED,
+            &ToDestination(opcode, TO),
+            None,
+            &data,
+        )
     }
 
     fn put_inline(
@@ -296,7 +302,13 @@ impl Bench {
         bytes: &[u8],
     ) -> std::result::Result<(), Refused> {
         let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
-        self.sends.staging::<false>().put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data)
+        self.sends.one::<true, ADDRESSED>().put(
+            wr_id,
+            SendFlags::SIGNALED,
+            &ToDestination(opcode, TO),
+            None,
+            &data,
+        )
     }
 
     /// Posts a receive of these pieces. Returns its number.

@@ -9,8 +9,7 @@ use super::receives::data_segment;
 use super::segments::UNIT;
 use super::sends::{Sends, Start, unit};
 use super::sizes::INLINE_HEAD;
-use super::writing::FRAMES;
-use crate::driver::request::{Data, Refused, Sge};
+use crate::driver::request::{Data, FRAMES, Refused, Sge};
 
 impl Sends {
     /// Writes the data of the request at `begin`, and returns the number of its units.

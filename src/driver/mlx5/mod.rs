@@ -16,7 +16,7 @@ mod frames;
 mod hash;
 mod known;
 mod messages;
-mod plain;
+mod one_piece;
 mod receives;
 mod run;
 mod segments;
@@ -48,8 +48,6 @@ pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
 pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
-#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-pub use self::plain::Plain;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 pub(in crate::driver) use self::shape::Ends;
@@ -57,7 +55,6 @@ pub(crate) use self::shape::{Known, QpPlan};
 pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
-pub(crate) use self::writing::{ADDRESSED, FRAMES, MESSAGES};
 use super::seam::ContextPlan;
 
 /// The hint for queue pairs that are not supported.

@@ -10,20 +10,22 @@
 use std::sync::Arc;
 
 use uverbs_abi::mlx5::wqe::{ETH_L2_INLINE_HEADER_SIZE, OPCODE_SEND, SEND_WQE_BB, WqeCtrlSeg};
-use uverbs_abi::types::SendFlags;
+use uverbs_abi::types::{SendFlags, qp_state};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
 use super::address::{self, Block};
 use super::messages::start_to;
-use super::plain::{self, Plain};
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
 use super::track::Track;
-use super::writing::{ADDRESSED, FRAMES, MESSAGES, Writing};
-use crate::driver::request::{Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, ToAddress};
+use super::writing::Writing;
+use crate::driver::request::{
+    ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Request, RequestKind, Sge, ToAddress,
+};
 use crate::driver::ring::units::{Units, Word};
+use crate::driver::seam::{Lower, Published, SendRing, Short};
 use crate::kernel::mapping::Register;
 
 /// Maximum number of units of a request: the field for it has six bits.
@@ -38,7 +40,7 @@ pub(crate) struct Sends {
     pub(super) units: Units,
     counter: Word,
     /// Maximum number of blocks of a request, at least one, and of units.
-    most_blocks: u32,
+    pub(super) most_blocks: u32,
     pub(super) most_units: u32,
     pub(super) form: Form,
     kind: RequestKind,
@@ -52,10 +54,10 @@ pub(crate) struct Sends {
     /// Counters of the next block, of the first block after it that is not known to be free, and of the first block that is not
     /// published.
     pub(super) head: u32,
-    limit: u32,
+    pub(super) limit: u32,
     published: u32,
     /// The first bytes of the last request, which are written to the doorbell.
-    told: [u8; 8],
+    pub(super) told: [u8; 8],
     /// The last request, if it is not published: the part before its data, and the counter of its first block.
     pub(super) begun: Option<Start>,
     pub(super) begun_at: u32,
@@ -65,7 +67,7 @@ pub(crate) struct Sends {
     /// requests and execute them later. If false, no place is known to be free.
     pub(super) is_ready: bool,
     doorbell: Register,
-    track: Arc<Track>,
+    pub(super) track: Arc<Track>,
     queues: Arc<Queues>,
 }
 
@@ -114,11 +116,6 @@ impl Sends {
         }
     }
 
-    /// Number of places for requests.
-    pub(crate) fn slots(&self) -> usize {
-        self.track.sends.places() as usize
-    }
-
     /// Number of requests that can be posted now.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
@@ -130,29 +127,6 @@ impl Sends {
     pub(super) fn start_at(&mut self, counter: u32) {
         (self.head, self.limit, self.published) = (counter, counter, counter);
         self.track.sends.start_at(counter);
-    }
-
-    /// The place that is filled next.
-    #[inline(always)]
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.head & self.track.sends.places().wrapping_sub(1)
-    }
-
-    /// Whether the first bytes of a frame are part of the request. Callers then pass them separately from the data.
-    pub(crate) fn wants_head(&self) -> bool {
-        self.wants_head
-    }
-
-    /// The kind of its requests, which is read once for a batch.
-    #[inline(always)]
-    pub(crate) fn kind(&self) -> RequestKind {
-        self.kind
-    }
-
-    /// Borrows the ring to write requests of this kind.
-    #[inline(always)]
-    pub(crate) fn writing<const LOOKS: bool, const KIND: u8>(&mut self) -> Writing<'_, LOOKS, KIND> {
-        Writing(self)
     }
 
     /// Fills the next place with a request. If the head of a frame is separate, the data contains it too, and it is left out there.
@@ -203,60 +177,9 @@ impl Sends {
         self.put_rest::<LOOKS, ADDRESSED, P, B>(wr_id, flags, start, with, data, to)
     }
 
-    /// Posts `count` requests of one piece each, which `fill` puts. Returns false, with none posted, if `fill` does. It also returns false,
-    /// without a call of `fill`, if there is no room for them, if requests wait for the doorbell, after a change of a key, and in a queue of
-    /// requests of another kind.
-    #[inline(always)]
-    pub(crate) fn post_plain<const KIND: u8>(
-        &mut self,
-        count: usize,
-        fill: impl FnOnce(&mut Plain<'_, KIND>) -> bool,
-    ) -> bool {
-        // With room for the largest request in place of the last one, as on the path for all requests.
-        let blocks = count.saturating_sub(1).saturating_mul(plain::blocks(KIND) as usize);
-        let blocks = blocks.saturating_add(self.most_blocks as usize);
-        let is_usual = self.is_plain::<KIND>() && self.head == self.published;
-        if !is_usual || !self.is_free(blocks) {
-            return false;
-        }
-        let Self { units, track, number, head, told, .. } = self;
-        let (units, places) = (units.writing(), track.sends.all());
-        let mut batch = Plain { units, places, number: *number, head: *head, end: *head, told: *told };
-        if !fill(&mut batch) {
-            return false;
-        }
-        (*head, *told) = (batch.head, batch.told);
-        self.publish();
-        true
-    }
-
-    /// Whether requests of one piece may be written without further checks, if they are of this kind.
-    #[inline(always)]
-    fn is_plain<const KIND: u8>(&self) -> bool {
-        let form = if KIND == MESSAGES { Form::Messages } else { Form::Datagrams };
-        self.form == form && self.is_ready && self.change == 0 && self.most_units >= plain::most_units(KIND)
-    }
-
-    /// Has `fill` put requests of one piece each, as long as there are places that are known to be free; see [`Plain::put_if_free`]. They
-    /// are published with the others. Does nothing where such requests need the path for all requests.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn fill_plain<const KIND: u8>(&mut self, fill: impl FnOnce(&mut Plain<'_, KIND>)) {
-        if !self.is_plain::<KIND>() {
-            return;
-        }
-        let Self { units, track, number, head, told, limit, most_blocks, .. } = self;
-        let (units, places) = (units.writing(), track.sends.all());
-        let end = limit.wrapping_sub(*most_blocks);
-        let mut batch = Plain { units, places, number: *number, head: *head, end, told: *told };
-        fill(&mut batch);
-        (*head, *told) = (batch.head, batch.told);
-        self.begun = None;
-    }
-
     /// Whether this many blocks are free.
     #[inline(always)]
-    fn is_free(&mut self, blocks: usize) -> bool {
+    pub(super) fn is_free(&mut self, blocks: usize) -> bool {
         let known = self.limit.wrapping_sub(self.head) as usize;
         known >= blocks
             || self.look_for_room().is_ok() && self.limit.wrapping_sub(self.head) as usize >= blocks
@@ -299,7 +222,7 @@ impl Sends {
         flags: SendFlags,
         opcode: &Opcode<'_>,
     ) -> Result<(), Refused> {
-        let head = (KIND == FRAMES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
+        let head = (KIND != MESSAGES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
         let (start, with) = self.start::<true, KIND>(flags, opcode, head, 0)?;
         self.end::<true, KIND>(wr_id, flags, start, with, start.units.into(), Alone);
         Ok(())
@@ -318,7 +241,7 @@ impl Sends {
         B: Iterator<Item = &'b [u8]> + Clone,
     {
         let (begin, Some(start)) = (self.begun_at, self.begun) else { return Err(Refused::NotBegun) };
-        if KIND == FRAMES && start.opcode == OPCODE_SEND {
+        if self.has_frames::<KIND>() && start.opcode == OPCODE_SEND {
             match head {
                 None if !self.wants_head => {}
                 Some(head) if self.wants_head => {
@@ -362,9 +285,15 @@ impl Sends {
                 Form::Messages => self.start_message(opcode, 1),
                 Form::Datagrams => self.start_datagram(opcode),
                 Form::Extended => self.start_extended(opcode, srq),
-                Form::Frames { .. } => Err(Refused::Lacks),
+                Form::Frames { .. } => Ok((self.start_frame(flags, opcode, head)?, 0)),
             },
         }
+    }
+
+    /// Whether requests are frames, in code for requests of this kind.
+    #[inline(always)]
+    pub(super) fn has_frames<const KIND: u8>(&self) -> bool {
+        KIND == FRAMES || KIND == ADDRESSED && matches!(self.form, Form::Frames { .. })
     }
 
     /// Checks that there is room for the largest request.
@@ -431,35 +360,75 @@ impl Sends {
     }
 
     /// Sets whether the device executes requests now.
-    pub(crate) fn set_ready(&mut self, is_ready: bool) {
+    pub(super) fn set_ready(&mut self, is_ready: bool) {
         self.is_ready = is_ready;
         // Callers that do not look then find no room, and the others check whether the queue pair is ready.
         self.limit = self.head;
     }
 
-    /// Discards the requests that were filled and not published.
-    pub(crate) fn rewind(&mut self) {
-        // The number of free places is determined again.
-        (self.head, self.limit, self.begun) = (self.published, self.published, None);
-        self.change = self.published_change;
+    /// The queue pair was reset: everything posted is discarded, and so are its completions.
+    pub(super) fn reset(&mut self) {
+        let begin = self.queues.reset_sends();
+        (self.head, self.limit, self.published, self.begun) = (begin, begin, begin, None);
+        (self.change, self.published_change) = (0, 0);
+        self.counter.tell(begin & 0xffff);
+    }
+}
+
+impl SendRing for Sends {
+    const SHORT: Short = Short::OnePiece;
+
+    fn slots(&self) -> usize {
+        self.track.sends.places() as usize
     }
 
-    /// Announces every request that was filled, with one doorbell.
     #[inline(always)]
-    pub(crate) fn publish(&mut self) {
+    fn next_slot(&self) -> u32 {
+        self.head & self.track.sends.places().wrapping_sub(1)
+    }
+
+    fn wants_head(&self) -> bool {
+        self.wants_head
+    }
+
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn is_of(&self, kind: u8) -> bool {
+        self.kind as u8 == kind
+    }
+
+    #[inline(always)]
+    fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
+        Writing::<LOOKS, KIND>(self)
+    }
+
+    #[inline(always)]
+    fn short<const KIND: u8>(&mut self, room: usize) -> Option<impl Lower> {
+        self.one_piece::<KIND>(room)
+    }
+
+    /// One doorbell announces all.
+    #[inline(always)]
+    fn publish(&mut self) -> Published {
         if self.head != self.published {
             (self.published, self.published_change, self.begun) = (self.head, self.change, None);
             self.counter.tell(self.head & 0xffff);
             self.doorbell.ring(self.told);
         }
+        Published::Told
     }
 
-    /// The queue pair was reset: everything posted is discarded, and so are its completions.
-    pub(crate) fn reset(&mut self) {
-        let begin = self.queues.reset_sends();
-        (self.head, self.limit, self.published, self.begun) = (begin, begin, begin, None);
-        (self.change, self.published_change) = (0, 0);
-        self.counter.tell(begin & 0xffff);
+    fn rewind(&mut self) {
+        // The number of free places is determined again.
+        (self.head, self.limit, self.begun) = (self.published, self.published, None);
+        self.change = self.published_change;
+    }
+
+    fn enter(&mut self, state: u8) {
+        if state == qp_state::RESET {
+            self.reset();
+        }
+        self.set_ready(state >= qp_state::RTS);
     }
 }
 

@@ -3,7 +3,7 @@
 mod lies;
 mod limits;
 mod messages;
-mod plain;
+mod one_piece;
 mod requests;
 mod resize;
 mod shared;
@@ -25,7 +25,7 @@ use super::sizes::Wanted;
 use super::{CompletionSide, Completions, CqPlan, Form, Limits, QpPlan, Receives, Registers, Sends, WqPlan};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
-use crate::driver::seam::CompletionRing;
+use crate::driver::seam::{CompletionRing, SendRing};
 use crate::kernel::mapping::Mapping;
 
 type Copied<'a, T> = std::iter::Copied<std::slice::Iter<'a, T>>;

@@ -6,13 +6,8 @@ use uverbs_abi::types::SendFlags;
 
 use super::Form;
 use super::sends::Sends;
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Request, RequestKind, Sge, Terms};
-use crate::driver::seam::Lower;
-
-/// The kinds of requests, as numbers. The code for addressed requests also handles messages to a fixed queue pair.
-pub(crate) const FRAMES: u8 = RequestKind::Frames as u8;
-pub(crate) const MESSAGES: u8 = RequestKind::Messages as u8;
-pub(crate) const ADDRESSED: u8 = RequestKind::Addressed as u8;
+use crate::driver::request::{ADDRESSED, Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+use crate::driver::seam::{Lower, SendRing};
 
 /// The pieces by value.
 #[inline(always)]
@@ -30,6 +25,14 @@ where
 /// A send ring, borrowed to be written. Unless it `LOOKS` at the device's position, only places that are known to be free count as free.
 #[derive(Debug)]
 pub(crate) struct Writing<'a, const LOOKS: bool, const KIND: u8>(pub(super) &'a mut Sends);
+
+impl<const LOOKS: bool, const KIND: u8> Writing<'_, LOOKS, KIND> {
+    /// The flags of a request. Frames do not wait for earlier requests.
+    #[inline(always)]
+    fn flags(&self, flags: SendFlags) -> SendFlags {
+        if KIND == ADDRESSED && self.0.has_frames::<KIND>() { flags - SendFlags::FENCE } else { flags }
+    }
+}
 
 impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
     #[inline(always)]
@@ -60,12 +63,14 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
             return self.0.put_datagram::<LOOKS, _, _>(wr_id, flags, &to, &by_value(data));
         }
         let head = if self.0.wants_head { head } else { None };
+        let flags = self.flags(flags);
         let (srq, opcode, data) = (opcode.srq(), opcode.opcode(), by_value(data));
         self.0.put_as::<LOOKS, KIND, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)
     }
 
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
+        let flags = self.flags(flags);
         if self.0.is_ready { self.0.begin::<KIND>(wr_id, flags, opcode) } else { Err(Refused::NotReady) }
     }
 

@@ -20,8 +20,10 @@ use super::completion::{Place, Raised};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
-use super::ring::{Consumer, Filled, Geometry, Producer, RingDevice, Slot, Slots};
-use super::seam::{CompletionRing, FillReceives, Lower, LowerReceive, ReceiveBatch, ReceiveRing};
+use super::ring::{Consumer, Filled, Producer, RingDevice, Slot, Slots};
+use super::seam::{
+    CompletionRing, FillReceives, Lower, LowerReceive, Published, ReceiveBatch, ReceiveRing, SendRing,
+};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -103,30 +105,42 @@ impl Sends {
     pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
         Producer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
+}
 
-    #[inline(always)]
-    pub(crate) fn ring(&mut self) -> &mut Producer<SendWqe> {
-        &mut self.0
+impl SendRing for Sends {
+    fn slots(&self) -> usize {
+        self.0.geometry().slots()
     }
 
-    /// Access for several requests.
-    #[inline(always)]
-    pub(crate) fn batch(&mut self) -> impl Lower {
-        Writing(self.0.batch())
-    }
-
-    /// Access for one request. Unless it `LOOKS` at the kernel's position, only slots that are known to be free can be used.
-    #[inline(always)]
-    pub(crate) fn one<const LOOKS: bool>(&mut self) -> impl Lower {
-        Writing(self.0.one::<LOOKS>())
-    }
-
-    pub(crate) fn next_slot(&self) -> u32 {
+    fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }
 
-    pub(crate) fn geometry(&self) -> Geometry {
-        self.0.geometry()
+    #[inline(always)]
+    fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
+        Writing(self.0.one::<LOOKS>())
+    }
+
+    #[inline(always)]
+    fn batch<const KIND: u8>(&mut self) -> impl Lower {
+        Writing(self.0.batch())
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> Published {
+        if !self.0.has_more() {
+            return Published::Nothing;
+        }
+        self.0.publish();
+        Published::Shown
+    }
+
+    fn rewind(&mut self) {
+        self.0.rewind();
+    }
+
+    fn retract(&mut self) {
+        self.0.retract();
     }
 }
 

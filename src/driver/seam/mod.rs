@@ -22,4 +22,6 @@ pub(crate) use self::receive::{Plains, ReceiveRing};
 #[cfg(feature = "raw")]
 pub use self::ring::OwnRing;
 pub use self::send::Lower;
-pub(crate) use self::send::{Late, Published, WithSends};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::send::Short;
+pub(crate) use self::send::{Late, Published, SendRing, Simple, SimpleData};

@@ -4,7 +4,133 @@ use std::borrow::Borrow;
 
 use uverbs_abi::types::SendFlags;
 
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
+#[cfg(feature = "raw")]
+use super::OwnRing;
+use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
+
+/// A driver's send queue. `KIND` is one of [`RequestKind`](crate::driver::request::RequestKind), as a number.
+pub(crate) trait SendRing {
+    /// This queue, also where it is in a box.
+    fn by_ref(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Whether requests complete in their order.
+    const COMPLETES_IN_ORDER: bool = true;
+
+    /// Number of places for what requests need.
+    fn slots(&self) -> usize;
+
+    /// The slot that is filled next.
+    fn next_slot(&self) -> u32;
+
+    /// Whether the device requires the first bytes of a frame in the request itself.
+    fn wants_head(&self) -> bool {
+        false
+    }
+
+    /// Whether its requests are of this kind.
+    #[cfg(feature = "raw")]
+    #[inline(always)]
+    fn is_of(&self, _kind: u8) -> bool {
+        true
+    }
+
+    /// Borrows the queue for one request, or for one of its parts. Unless it `LOOKS` at what the device has done, only slots that are known
+    /// to be free are used, and what needs further work may be refused.
+    fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower;
+
+    /// The same for several requests.
+    #[inline(always)]
+    fn batch<const KIND: u8>(&mut self) -> impl Lower {
+        self.one::<true, KIND>()
+    }
+
+    /// What [`SendRing::short`] is for.
+    const SHORT: Short = Short::Nothing;
+
+    /// Borrows the queue by a shorter path, which looks for `room` for so many requests beforehand. `None` if this path cannot be taken
+    /// now.
+    #[inline(always)]
+    fn short<const KIND: u8>(&mut self, _room: usize) -> Option<impl Lower> {
+        Some(self.one::<false, KIND>())
+    }
+
+    /// Whether [`SendRing::post_list`] posts anything.
+    const HAS_LISTS: bool = false;
+
+    /// Posts requests that all have one piece, or all have inline bytes, of which there may be `inline`. `read` returns a request, or `None`
+    /// if it is another one; `hold` is told in which slot it is. Returns how many are posted: usually all, or none.
+    #[inline(always)]
+    fn post_list<'r, Q, O: Terms + 'r>(
+        &mut self,
+        _inline: u32,
+        _requests: &'r [Q],
+        _read: impl Fn(&'r Q) -> Option<Simple<'r, O>>,
+        _hold: impl FnMut(u32, &'r Q),
+    ) -> usize {
+        0
+    }
+
+    /// Shows the device every slot that was filled.
+    fn publish(&mut self) -> Published;
+
+    /// Discards the slots that were filled and not published.
+    fn rewind(&mut self);
+
+    /// Takes back what was published last: the kernel has refused to read it.
+    fn retract(&mut self) {}
+
+    /// Whether all that was posted has completed, if each request has a completion that shows this.
+    fn is_idle(&self) -> Option<bool> {
+        None
+    }
+
+    /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first. Most drivers flush
+    /// every request.
+    fn take_late(&mut self, _each: impl FnMut(Late)) {}
+
+    /// The queue pair has entered a state. With some drivers the kernel keeps it.
+    fn enter(&mut self, _state: u8) {}
+
+    /// Sets the hints of the last request, in the numbers of its driver.
+    #[cfg(feature = "raw")]
+    fn set_hints(&mut self, _hints: u8) -> Result<(), Refused> {
+        Err(Refused::Lacks)
+    }
+
+    /// The ring, if a program may use it directly.
+    #[cfg(feature = "raw")]
+    fn own_ring(&self) -> Option<OwnRing> {
+        None
+    }
+}
+
+/// The requests for which a queue has a shorter path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub enum Short {
+    /// None: the path for any request is as short.
+    Nothing,
+    /// Requests of one piece. Others are refused with [`Refused::Lacks`].
+    OnePiece,
+    /// All requests.
+    Everything,
+}
+
+/// A request of one piece, or of inline bytes.
+pub(crate) struct Simple<'a, O> {
+    pub(crate) wr_id: u64,
+    pub(crate) flags: SendFlags,
+    pub(crate) operation: &'a O,
+    pub(crate) data: SimpleData<'a>,
+}
+
+/// Its data.
+pub(crate) enum SimpleData<'a> {
+    Piece(&'a Sge),
+    Bytes(&'a [u8]),
+}
 
 /// A driver's send queue, borrowed to write a batch of requests into it.
 pub trait Lower {
@@ -73,16 +199,6 @@ pub trait Lower {
     fn set_srq(&mut self, _srq: u32) -> Result<(), Refused> {
         Err(Refused::Lacks)
     }
-}
-
-/// An operation on the send queue of any driver. It is compiled once per driver, so that a batch selects the driver only once.
-pub(crate) trait WithSends {
-    /// The kind of all requests, if it is known at compile time. Code for other kinds is then left out.
-    const KIND: Option<RequestKind> = None;
-    /// Whether the operation has code for slots with a flag each.
-    const KNOWS_FLAGS: bool = true;
-    type Answer;
-    fn with<L: Lower>(self, lower: L) -> Self::Answer;
 }
 
 /// What has to be done about the slots that were filled.

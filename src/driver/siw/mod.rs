@@ -7,7 +7,6 @@
 //! Source: siw_verbs.c, siw_qp.c, siw_qp_tx.c, siw_qp_rx.c and siw_cq.c, Linux 6.1 to 7.3; providers/siw/siw.c, rdma-core 65. The kernel
 //! refuses a place that is too small for its response, and a missing one.
 
-mod apart;
 mod completions;
 mod plans;
 mod receives;
@@ -26,7 +25,6 @@ use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QueryQpResp;
 use zerocopy::FromZeros;
 
-pub(crate) use self::apart::Apart;
 pub(crate) use self::completions::{Alarm, Completions};
 pub(crate) use self::plans::{CqPlan, QpPlan, SrqPlan};
 pub(crate) use self::receives::Receives;

@@ -31,7 +31,7 @@ use super::slots::{SEND, SendHead, SendSlots, are_free, mark, take_back};
 use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge, Terms};
 use crate::driver::ring::Slot;
 use crate::driver::ring::flagged::{self, IS_SET};
-use crate::driver::seam::{Late, Lower, Published};
+use crate::driver::seam::{Late, Lower, Published, SendRing, Short};
 
 /// Offset after the head of the length of inline data, in the first piece, and of the bytes, which overlay the other pieces.
 const LENGTH: usize = offset_of!(siw::Sge, length);
@@ -63,26 +63,6 @@ impl Sends {
         Self { slots, head, published, before, word, is_over: false }
     }
 
-    /// Number of places for what requests need.
-    pub(crate) fn places(&self) -> usize {
-        self.slots.count() as usize * 2
-    }
-
-    /// The place of the request that is filled next.
-    #[inline(always)]
-    pub(crate) fn next_slot(&self) -> u32 {
-        self.head & (self.slots.mask() << 1 | 1)
-    }
-
-    /// Discards what was filled since the last publication.
-    #[inline(never)]
-    pub(crate) fn rewind(&mut self) {
-        while self.head != self.published {
-            self.head = self.head.wrapping_sub(1);
-            self.slots.store(self.head, 0);
-        }
-    }
-
     /// Borrows the queue to fill it.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_> {
@@ -92,10 +72,29 @@ impl Sends {
         let (slots, is_over) = (slots.writing(), *is_over);
         Writing { slots, is_over, next, first, end, places: mask << 1 | 1, head, word }
     }
+}
 
-    /// Shows the kernel every request that was filled, and returns whether it must be notified.
+impl SendRing for Sends {
+    /// They do, except that others overtake reads.
+    const COMPLETES_IN_ORDER: bool = false;
+    const SHORT: Short = Short::Everything;
+
+    fn slots(&self) -> usize {
+        self.slots.count() as usize * 2
+    }
+
     #[inline(always)]
-    pub(crate) fn publish(&mut self) -> Published {
+    fn next_slot(&self) -> u32 {
+        self.head & (self.slots.mask() << 1 | 1)
+    }
+
+    #[inline(always)]
+    fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
+        self.writing()
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) -> Published {
         let (first, head) = (self.published, self.head);
         if first == head {
             return Published::Nothing;
@@ -110,8 +109,15 @@ impl Sends {
         if is_awake { Published::Told } else { Published::Shown }
     }
 
-    /// Takes back what was published last: the kernel was notified, and has refused it.
-    pub(crate) fn retract(&mut self) {
+    #[inline(never)]
+    fn rewind(&mut self) {
+        while self.head != self.published {
+            self.head = self.head.wrapping_sub(1);
+            self.slots.store(self.head, 0);
+        }
+    }
+
+    fn retract(&mut self) {
         while self.published != self.before {
             self.published = self.published.wrapping_sub(1);
             self.slots.store(self.published, 0);
@@ -119,19 +125,19 @@ impl Sends {
         self.head = self.published;
     }
 
-    /// The queue pair has entered a state. It cannot leave its error state, in which the kernel neither reads what is posted later nor
-    /// reports an error (`siw_qp_modify`, siw_qp.c, and `siw_post_send`, siw_verbs.c).
-    pub(crate) fn enter(&mut self, state: u8) {
+    /// The queue pair cannot leave its error state, in which the kernel neither reads what is posted later nor reports an error
+    /// (`siw_qp_modify`, siw_qp.c, and `siw_post_send`, siw_verbs.c).
+    fn enter(&mut self, state: u8) {
         self.is_over |= state == qp_state::ERR;
     }
 
     /// Whether the kernel has no posted request.
-    pub(crate) fn is_idle(&self) -> bool {
-        are_free(&self.slots)
+    fn is_idle(&self) -> Option<bool> {
+        Some(are_free(&self.slots))
     }
 
-    /// Removes what the kernel does not read any more. It has flushed what was there when the queue pair entered its error state.
-    pub(crate) fn take_late(&mut self, mut each: impl FnMut(Late)) {
+    /// The kernel has flushed what was there when the queue pair entered its error state.
+    fn take_late(&mut self, mut each: impl FnMut(Late)) {
         self.rewind();
         take_back(&mut self.slots, self.published, |wr_id, word| {
             let opcode = opcode_of(word.to_ne_bytes()[3]).unwrap_or_default();
@@ -214,53 +220,32 @@ fn put_others<W>(
     Some(count as u8)
 }
 
-/// The data of a request, taken out of its place.
-pub(super) enum Taken<'b, P, B> {
-    Pieces(P),
-    /// All bytes if they are contiguous, and each part.
-    Inline(Option<&'b [u8]>, B),
-}
-
-impl<'b, P, B> Taken<'b, P, B>
+/// Writes the data of a request, and returns the word with its flags.
+#[inline(always)]
+fn put_data<'b, P, B>(
+    slot: &mut Slot<'_, SendHead>,
+    opcode: u8,
+    flags: u16,
+    data: &Data<P, B>,
+) -> Result<u32, Refused>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
     B: Iterator<Item = &'b [u8]> + Clone,
 {
-    #[inline(always)]
-    pub(super) fn of(data: &Data<P, B>) -> Self {
-        match data {
-            Data::Pieces(pieces) => Self::Pieces(pieces.clone()),
-            Data::Inline(bytes) => Self::Inline(data.only_bytes(), bytes.clone()),
-        }
-    }
-}
-
-/// Writes the data of a request, and returns the word with its flags.
-#[inline(always)]
-pub(super) fn put_data<'b, P, B>(
-    slot: &mut Slot<'_, SendHead>,
-    opcode: u8,
-    flags: u16,
-    data: Taken<'b, P, B>,
-) -> Result<u32, Refused>
-where
-    P: ExactSizeIterator<Item: Borrow<Sge>>,
-    B: Iterator<Item = &'b [u8]>,
-{
     match data {
-        Taken::Pieces(pieces) => {
+        Data::Pieces(pieces) => {
             // A read has one destination, which the kernel always takes from the slot.
             let most = if opcode == OP_READ { 1 } else { MAX_SGE };
-            let count = put_pieces(slot, pieces, most).ok_or(Refused::TooLarge)?;
+            let count = put_pieces(slot, pieces.clone(), most).ok_or(Refused::TooLarge)?;
             Ok(mark(flags, count, opcode))
         }
-        Taken::Inline(all, mut parts) => {
+        Data::Inline(parts) => {
             if !matches!(opcode, OP_SEND | OP_WRITE) {
                 return Err(Refused::Lacks);
             }
-            let put = match all {
+            let put = match data.only_bytes() {
                 Some(bytes) => slot.put_bytes(INLINE, bytes).then_some(bytes.len()),
-                None => put_parts(slot.lend(), &mut parts),
+                None => put_parts(slot.lend(), &mut parts.clone()),
             };
             let len = put.ok_or(Refused::TooLarge)? as u32;
             if !slot.put_bytes(LENGTH, &len.to_ne_bytes()) {
@@ -311,7 +296,7 @@ impl Drop for Writing<'_> {
 impl Writing<'_> {
     /// Fills the next slot. The data is written by a function that returns the word with the flags.
     #[inline(always)]
-    pub(super) fn fill(
+    fn fill(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
@@ -338,7 +323,7 @@ impl Writing<'_> {
 
     /// The same for the data of the request that was filled last.
     #[inline(always)]
-    pub(super) fn fill_again(
+    fn fill_again(
         &mut self,
         flags: SendFlags,
         put_data: impl FnOnce(&mut Slot<'_, SendHead>, u8, u16) -> Result<u32, Refused>,
@@ -387,9 +372,7 @@ impl Lower for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.fill(wr_id, flags, &opcode.opcode(), |slot, opcode, flags| {
-            put_data(slot, opcode, flags, Taken::of(data))
-        })
+        self.fill(wr_id, flags, &opcode.opcode(), |slot, opcode, flags| put_data(slot, opcode, flags, data))
     }
 
     #[inline(always)]
@@ -409,7 +392,7 @@ impl Lower for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.fill_again(flags, |slot, opcode, flags| put_data(slot, opcode, flags, Taken::of(data)))
+        self.fill_again(flags, |slot, opcode, flags| put_data(slot, opcode, flags, data))
     }
 
     fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {

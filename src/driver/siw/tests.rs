@@ -22,7 +22,7 @@ use crate::driver::completion::Extended;
 use crate::driver::request::{Data, NoBytes, NoPieces, Opcode, Refused, Remote, Sge};
 use crate::driver::ring::RingDevice;
 use crate::driver::ring::flagged::FLAG;
-use crate::driver::seam::{CompletionRing, Late, Lower, LowerReceive, Published};
+use crate::driver::seam::{CompletionRing, Late, Lower, LowerReceive, Published, SendRing};
 use crate::kernel::command::Command;
 use crate::kernel::mapping::Mapping;
 

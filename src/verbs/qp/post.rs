@@ -1,19 +1,19 @@
 //! Posting requests.
 
-mod apart;
 mod data;
-mod plain;
+mod path;
+
+use std::marker::PhantomData;
 
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
-use self::data::{Into, OfBytes, PutData};
+use self::data::{Any, Bytes, Form, Into, OneSegment, Segments};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
-use super::send::{Batch, FillSends, SEND, SendQueue};
+use super::send::{Batch, FillSends, SEND, SendQueue, Unseen};
 use super::{Capacity, QpType, QueuePair, SendRequest};
 use crate::device::object::Object;
-use crate::driver::queues::Way;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind, Terms};
 use crate::driver::seam::Lower;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -54,108 +54,9 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_wr_abort")]
     #[inline]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
-        let posted = match requests {
-            [request] => self.post_one(request),
-            _ => self.post_all(requests, false),
-        };
-        match posted {
+        match self.put(requests, false) {
             Ok(()) => Ok(()),
             Err(stopped) => self.post_otherwise(requests, stopped),
-        }
-    }
-
-    /// Posts all requests or none. Requests that invalidate keys of the peer are posted only if these keys are already recorded
-    /// (`are_noted`).
-    #[inline(never)]
-    fn post_all(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        match self.sends.way() {
-            Way::Slots => self.all_in_slots(requests, are_noted),
-            Way::Blocks => self.all_in_blocks(requests, are_noted),
-            Way::Numbered => self.all_numbered(requests, are_noted),
-            Way::Flagged => self.all_flagged(requests, are_noted),
-        }
-    }
-
-    /// The same for one request, without a loop.
-    #[inline(never)]
-    fn post_one(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        match self.sends.way() {
-            Way::Slots => self.one_in_slots(request),
-            Way::Blocks => self.one_in_blocks(request),
-            Way::Numbered => self.one_numbered(request),
-            Way::Flagged => self.one_flagged(request),
-        }
-    }
-
-    // A separate function each, because together they would keep more in memory.
-
-    #[inline(never)]
-    fn all_in_slots(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| sends.slots_batch(All { requests, posting }))
-    }
-
-    #[inline(never)]
-    fn all_in_blocks_at_length(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| sends.blocks_batch(All { requests, posting }))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn all_apart(
-        &mut self,
-        requests: &[SendRequest<'_, T::Operation<'_>>],
-        are_noted: bool,
-    ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| sends.apart_at_once(All { requests, posting }))
-    }
-
-    #[inline(never)]
-    fn one_in_slots(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| sends.slots_step(One { request, data: &request.data, posting }))
-    }
-
-    #[inline(never)]
-    fn one_in_blocks(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| {
-            sends.blocks_batch(One { request, data: &request.data, posting })
-        })
-    }
-
-    #[inline(always)]
-    fn post_by(
-        &mut self,
-        are_noted: bool,
-        put: impl FnOnce(&mut SendQueue, Posting<'_>) -> Result<(), Stopped>,
-    ) -> Result<(), Stopped> {
-        let Self { sends, held, shared, capacity, .. } = self;
-        let wants_head = sends.wants_head();
-        let posting =
-            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted };
-        let put = put(sends, posting);
-        Self::publish(sends, put)
-    }
-
-    /// Shows the device what was put, or discards it.
-    #[inline(always)]
-    fn publish(sends: &mut SendQueue, put: Result<(), Stopped>) -> Result<(), Stopped> {
-        match put {
-            Ok(()) => sends.publish().map_err(Stopped::unseen),
-            Err(stopped) => {
-                sends.rewind();
-                Err(stopped)
-            }
         }
     }
 
@@ -216,7 +117,7 @@ impl<T: QpType> QueuePair<T> {
         }
         let known = context.window_keys();
         let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
-        let (error, is_none_posted) = match self.post_all(requests, true) {
+        let (error, is_none_posted) = match self.put(requests, true) {
             Ok(()) | Err(Stopped::TakesKeys) => return Ok(()),
             Err(Stopped::Refused(why)) => (self.refused(requests, why), true),
             Err(Stopped::Looked(error)) => (*error, true),
@@ -299,31 +200,34 @@ struct Posting<'a> {
     are_noted: bool,
 }
 
-/// Puts one request with this data.
+/// Puts one request with data of this form.
 struct One<'a, 'r, O, D> {
     request: &'a SendRequest<'r, O>,
-    data: D,
     posting: Posting<'a>,
+    form: PhantomData<D>,
 }
 
-impl<O: Encode, D: PutData> FillSends for One<'_, '_, O, D> {
-    const KIND: Option<RequestKind> = Some(O::KIND);
+impl<O: Encode, D: Form> FillSends for One<'_, '_, O, D> {
+    const KIND: RequestKind = O::KIND;
+    const IS_OF_ONE_PIECE: bool = D::IS_ONE;
     type Error = Stopped;
 
     #[inline(always)]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
-        self.posting.put(batch, batch.slot_before(), self.request, self.data)
+        self.posting.put::<L, O, D>(batch, batch.slot_before(), self.request)
     }
 }
 
-/// Puts several requests.
-struct All<'a, 'r, O> {
+/// Puts several requests with data of this form.
+struct All<'a, 'r, O, D> {
     requests: &'a [SendRequest<'r, O>],
     posting: Posting<'a>,
+    form: PhantomData<D>,
 }
 
-impl<O: Encode> FillSends for All<'_, '_, O> {
-    const KIND: Option<RequestKind> = Some(O::KIND);
+impl<O: Encode, D: Form> FillSends for All<'_, '_, O, D> {
+    const KIND: RequestKind = O::KIND;
+    const IS_OF_ONE_PIECE: bool = D::IS_ONE;
     type Error = Stopped;
 
     #[inline(always)]
@@ -331,7 +235,7 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
         let first = batch.slot_before();
         for request in self.requests {
             let slot = batch.slot_before();
-            if let Err(why) = self.posting.put(batch, slot, request, &request.data) {
+            if let Err(why) = self.posting.put::<L, O, D>(batch, slot, request) {
                 let is_none = std::ptr::eq(request, self.requests.as_ptr());
                 let held = self.posting.held.into_held();
                 if L::IS_IN_ORDER {
@@ -356,12 +260,11 @@ impl<O: Encode> FillSends for All<'_, '_, O> {
 
 impl Posting<'_> {
     #[inline(always)]
-    fn put<L: Lower, O: Encode>(
+    fn put<L: Lower, O: Encode, D: Form>(
         &mut self,
         batch: &mut Batch<'_, L>,
         slot: u32,
         request: &SendRequest<'_, O>,
-        data: impl PutData,
     ) -> Result<(), Stopped> {
         let mut head = None;
         let is_special = matches!(O::KIND, RequestKind::Frames)
@@ -369,7 +272,7 @@ impl Posting<'_> {
         if is_special || request.operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
-        Into { posting: self, batch, slot, head }.put(request, data)
+        Into { posting: self, batch, slot, head }.put::<O, D>(request)
     }
 }
 

@@ -3,10 +3,8 @@
 use uverbs::raw::provider::{Efa, Mlx5, Rxe, Siw};
 use uverbs::raw::{Cursor, InPlace, Provider, Told, Unread};
 
-use crate::abi::Function;
 use crate::boundary::Beside;
 use crate::cq::Cq;
-use crate::{flagged, numbered, post};
 
 /// Does the work with the type of a context's driver.
 macro_rules! with_rings {
@@ -33,16 +31,36 @@ macro_rules! with_rings {
 }
 pub(crate) use with_rings;
 
+/// How requests of the extended interface are written into a queue.
+pub(crate) enum Written {
+    /// Whole, when their data is set, by code for the operation that was begun.
+    AsBegun,
+    /// Whole, when their data is set, by code for all operations.
+    Whole,
+    /// Part by part.
+    InParts,
+    /// There is no extended interface.
+    Never,
+}
+
+/// For functions of objects without a queue, which return an error with every driver.
+pub(crate) type NoRings = Rxe;
+
 pub(crate) trait Rings: Provider {
     /// The position in a poll of the extended interface.
     type Cursor: Cursor;
 
     fn cursor(cq: &Cq) -> &Beside<Self::Cursor>;
 
+    /// Whether a request that is too large for the queue is reported as if the queue were full, and a queue pair with a shared receive queue
+    /// has no receives of its own, as with libmlx5.
+    const IS_LIKE_LIBMLX5: bool = false;
+
     /// Whether only this library changes the states of queue pairs, so that it knows them.
     const KNOWS_STATES: bool = true;
 
-    const POST_SEND: Function = post::post_send as Function;
+    /// How requests of the extended interface are written.
+    const WRITTEN: Written;
 }
 
 impl Rings for Rxe {
@@ -52,6 +70,8 @@ impl Rings for Rxe {
     fn cursor(cq: &Cq) -> &Beside<InPlace> {
         &cq.in_place
     }
+
+    const WRITTEN: Written = Written::AsBegun;
 }
 
 impl Rings for Mlx5 {
@@ -61,6 +81,9 @@ impl Rings for Mlx5 {
     fn cursor(cq: &Cq) -> &Beside<Unread> {
         &cq.unread
     }
+
+    const WRITTEN: Written = Written::Whole;
+    const IS_LIKE_LIBMLX5: bool = true;
 }
 
 impl Rings for Efa {
@@ -71,7 +94,7 @@ impl Rings for Efa {
         &cq.told
     }
 
-    const POST_SEND: Function = numbered::post_send as Function;
+    const WRITTEN: Written = Written::InParts;
 }
 
 impl Rings for Siw {
@@ -84,5 +107,5 @@ impl Rings for Siw {
 
     const KNOWS_STATES: bool = false;
 
-    const POST_SEND: Function = flagged::post_send as Function;
+    const WRITTEN: Written = Written::Never;
 }

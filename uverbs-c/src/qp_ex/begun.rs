@@ -9,9 +9,9 @@ use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
 use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToAddress, ToSrq};
 
-use super::way::Way;
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::post::{Sending, no_large};
+use crate::providers::rings::Rings;
 use crate::qp::Qp;
 use crate::request::{Buffers, Bytes, Request, head, head_of};
 
@@ -135,7 +135,7 @@ impl Begun {
 
 /// The errno for an operation with too many pieces or bytes; libmlx5 returns ENOMEM.
 pub(crate) fn too_many(qp: &Qp) -> Code {
-    if qp.is_in_blocks { ENOMEM } else { EINVAL }
+    if qp.is_like_libmlx5 { ENOMEM } else { EINVAL }
 }
 
 /// Begins a send. False, with nothing done, if the previous operation must be finished first.
@@ -214,13 +214,16 @@ pub(super) fn finish(qp: &Qp, sending: &mut Sending) -> bool {
 pub(super) const SENDS: u8 = 0;
 pub(super) const WRITES: u8 = 1;
 pub(super) const READS: u8 = 2;
-pub(super) const MESSAGES: u8 = 3;
+pub(super) const MESSAGING: u8 = 3;
 pub(super) const DATAGRAMS: u8 = 4;
 pub(super) const ANY: u8 = 5;
 
 /// Writes a request with its data, if it is not written yet. False, with nothing done, if this needs the longer path.
 #[inline(always)]
-pub(super) fn put<'b, W: Way, const OF: u8, const LOOKS: bool, P, B>(qp: &Qp, data: &Data<P, B>) -> bool
+pub(super) fn put<'b, R: Rings, const KIND: u8, const OF: u8, const LOOKS: bool, P, B>(
+    qp: &Qp,
+    data: &Data<P, B>,
+) -> bool
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
     B: Iterator<Item = &'b [u8]> + Clone,
@@ -230,13 +233,14 @@ where
         let stage = begun.stage;
         match (OF, stage) {
             (SENDS, Stage::Send) | (WRITES, Stage::Write) | (READS, Stage::Read) => {}
-            (MESSAGES | ANY, Stage::Send) | (MESSAGES | ANY, Stage::Write | Stage::Read) => {}
+            (MESSAGING | ANY, Stage::Send) | (MESSAGING | ANY, Stage::Write | Stage::Read) => {}
             // A datagram with immediate data takes the path for any request.
             (DATAGRAMS, Stage::Addressed) if begun.immediate.is_none() => {}
             (ANY, Stage::Addressed | Stage::Other) => {}
             _ => return false,
         }
-        let Some(mut step) = queue.get_mut().ok().and_then(|queue| W::step::<LOOKS>(queue, here)) else {
+        let Some(mut step) = queue.get_mut().ok().and_then(|queue| queue.one::<R, LOOKS, KIND>(Some(here)))
+        else {
             return false;
         };
         let flags =
@@ -253,9 +257,9 @@ where
             SENDS => write(&Opcode::Send),
             WRITES => write(&Opcode::Write(begun.remote)),
             READS => write(&Opcode::Read(begun.remote)),
-            MESSAGES if stage == Stage::Send => write(&Opcode::Send),
-            MESSAGES if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
-            MESSAGES => write(&Opcode::Read(begun.remote)),
+            MESSAGING if stage == Stage::Send => write(&Opcode::Send),
+            MESSAGING if stage == Stage::Write => write(&Opcode::Write(begun.remote)),
+            MESSAGING => write(&Opcode::Read(begun.remote)),
             _ => write(&begun.operation(stage)),
         };
         if !is_put {

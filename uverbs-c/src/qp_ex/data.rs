@@ -3,11 +3,11 @@
 use uverbs::raw::{Data, SendQueue, Sge};
 
 use super::begun::{ANY, Given, NoBytes, NoPieces, put, set_data};
-use super::way::Way;
 use super::{fail, too_many};
 use crate::abi::DataBuf;
 use crate::answer::EINVAL;
 use crate::boundary::Pointer;
+use crate::providers::rings::Rings;
 use crate::qp::Qp;
 use crate::request::Buffers;
 
@@ -36,13 +36,13 @@ impl Setters {
     };
 
     #[inline(always)]
-    pub(super) const fn of<W: Way, const OF: u8>() -> &'static Self {
+    pub(super) const fn of<R: Rings, const KIND: u8, const OF: u8>() -> &'static Self {
         const {
             &Self {
-                sge: wr_set_sge::<W, OF>,
-                inline: wr_set_inline_data::<W, OF>,
-                sge_list: wr_set_sge_list_by::<W, OF>,
-                inline_list: wr_set_inline_data_list_by::<W, OF>,
+                sge: wr_set_sge::<R, KIND, OF>,
+                inline: wr_set_inline_data::<R, KIND, OF>,
+                sge_list: wr_set_sge_list_by::<R, KIND, OF>,
+                inline_list: wr_set_inline_data_list_by::<R, KIND, OF>,
             }
         }
     }
@@ -64,15 +64,20 @@ pub(super) extern "C" fn wr_set_inline_data_as_begun(qp: &Qp, addr: Pointer, len
     (qp.setters.get().inline)(qp, addr, length);
 }
 
-pub(super) extern "C" fn wr_set_sge<W: Way, const OF: u8>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if length == 0 || !put::<W, OF, false, _, _>(qp, &one(lkey, addr, length)) {
-        set_sge_of_other::<W>(qp, lkey, addr, length);
+pub(super) extern "C" fn wr_set_sge<R: Rings, const KIND: u8, const OF: u8>(
+    qp: &Qp,
+    lkey: u32,
+    addr: u64,
+    length: u32,
+) {
+    if length == 0 || !put::<R, KIND, OF, false, _, _>(qp, &one(lkey, addr, length)) {
+        set_sge_of_other::<R, KIND>(qp, lkey, addr, length);
     }
 }
 
 #[inline(never)]
-fn set_sge_of_other<W: Way>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
-    if length == 0 || !put::<W, ANY, true, _, _>(qp, &one(lkey, addr, length)) {
+fn set_sge_of_other<R: Rings, const KIND: u8>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+    if length == 0 || !put::<R, KIND, ANY, true, _, _>(qp, &one(lkey, addr, length)) {
         set_sge(qp, lkey, addr, length);
     }
 }
@@ -90,22 +95,30 @@ pub(super) extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
 const FEW: usize = 4;
 
 #[inline(always)]
-fn put_list<W: Way, const OF: u8, const LOOKS: bool>(qp: &Qp, count: usize, list: Pointer) -> bool {
+fn put_list<R: Rings, const KIND: u8, const OF: u8, const LOOKS: bool>(
+    qp: &Qp,
+    count: usize,
+    list: Pointer,
+) -> bool {
     matches!(count, 1..=FEW)
-        && list
-            .items::<Sge>(count)
-            .is_some_and(|pieces| put::<W, OF, LOOKS, _, _>(qp, &Data::<_, NoBytes>::Pieces(pieces.iter())))
+        && list.items::<Sge>(count).is_some_and(|pieces| {
+            put::<R, KIND, OF, LOOKS, _, _>(qp, &Data::<_, NoBytes>::Pieces(pieces.iter()))
+        })
 }
 
-pub(super) extern "C" fn wr_set_sge_list_by<W: Way, const OF: u8>(qp: &Qp, count: usize, list: Pointer) {
-    if !put_list::<W, OF, false>(qp, count, list) {
-        set_sge_list_of_other::<W>(qp, count, list);
+pub(super) extern "C" fn wr_set_sge_list_by<R: Rings, const KIND: u8, const OF: u8>(
+    qp: &Qp,
+    count: usize,
+    list: Pointer,
+) {
+    if !put_list::<R, KIND, OF, false>(qp, count, list) {
+        set_sge_list_of_other::<R, KIND>(qp, count, list);
     }
 }
 
 #[inline(never)]
-fn set_sge_list_of_other<W: Way>(qp: &Qp, count: usize, list: Pointer) {
-    if !put_list::<W, ANY, true>(qp, count, list) {
+fn set_sge_list_of_other<R: Rings, const KIND: u8>(qp: &Qp, count: usize, list: Pointer) {
+    if !put_list::<R, KIND, ANY, true>(qp, count, list) {
         wr_set_sge_list(qp, count, list);
     }
 }
@@ -122,17 +135,21 @@ pub(super) extern "C" fn wr_set_sge_list(qp: &Qp, count: usize, list: Pointer) {
 }
 
 /// The bytes are copied immediately: the caller may change them before `wr_complete`.
-pub(super) extern "C" fn wr_set_inline_data<W: Way, const OF: u8>(qp: &Qp, addr: Pointer, length: usize) {
+pub(super) extern "C" fn wr_set_inline_data<R: Rings, const KIND: u8, const OF: u8>(
+    qp: &Qp,
+    addr: Pointer,
+    length: usize,
+) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    if !data.is_some_and(|data| put::<W, OF, false, _, _>(qp, &data)) {
-        set_inline_of_other::<W>(qp, addr, length);
+    if !data.is_some_and(|data| put::<R, KIND, OF, false, _, _>(qp, &data)) {
+        set_inline_of_other::<R, KIND>(qp, addr, length);
     }
 }
 
 #[inline(never)]
-fn set_inline_of_other<W: Way>(qp: &Qp, addr: Pointer, length: usize) {
+fn set_inline_of_other<R: Rings, const KIND: u8>(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
-    if !data.is_some_and(|data| put::<W, ANY, true, _, _>(qp, &data)) {
+    if !data.is_some_and(|data| put::<R, KIND, ANY, true, _, _>(qp, &data)) {
         set_inline_data(qp, addr, length);
     }
 }
@@ -143,14 +160,14 @@ pub(super) extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) 
     wr_set_inline_data_list(qp, 1, Pointer::to(&DataBuf { addr, length }));
 }
 
-pub(super) extern "C" fn wr_set_inline_data_list_by<W: Way, const OF: u8>(
+pub(super) extern "C" fn wr_set_inline_data_list_by<R: Rings, const KIND: u8, const OF: u8>(
     qp: &Qp,
     count: usize,
     list: Pointer,
 ) {
     let is_gathered = qp.gathered.with(|gathered| match gathered.of_buffers(list, count) {
         Some(bytes) => {
-            wr_set_inline_data::<W, OF>(qp, Pointer::to_first(bytes), bytes.len());
+            wr_set_inline_data::<R, KIND, OF>(qp, Pointer::to_first(bytes), bytes.len());
             true
         }
         None => false,

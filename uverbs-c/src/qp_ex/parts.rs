@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{Data, Here, Opcode, SendQueue};
+use uverbs::raw::{ADDRESSED, Data, Here, Opcode, SendQueue};
 
 use super::begun::{NoPieces, Stage, finish};
 use super::data::{one, set_inline_data as set_inline_data_of_any, set_sge as set_sge_of_any};
@@ -15,19 +15,20 @@ use crate::answer::Answer;
 use crate::boundary::Pointer;
 use crate::pd::Ah;
 use crate::post::{Sending, address};
+use crate::providers::rings::Rings;
 use crate::qp::Qp;
 
 /// Every queue pair of datagrams can send. The queue itself refuses the other operations of reliable datagrams that it does not support.
-pub(super) fn choose(part: &mut abi::QpEx) {
-    part.wr_complete = complete as Function;
-    part.wr_send = send as Function;
-    part.wr_send_imm = send_imm as Function;
-    part.wr_set_ud_addr = set_ud_addr as Function;
-    (part.wr_set_sge, part.wr_set_inline_data) = (set_sge as Function, set_inline_data as Function);
+pub(super) fn choose<R: Rings>(part: &mut abi::QpEx) {
+    part.wr_complete = complete::<R> as Function;
+    part.wr_send = send::<R> as Function;
+    part.wr_send_imm = send_imm::<R> as Function;
+    part.wr_set_ud_addr = set_ud_addr::<R> as Function;
+    (part.wr_set_sge, part.wr_set_inline_data) = (set_sge::<R> as Function, set_inline_data::<R> as Function);
     if part.qp_base.qp_type == u32::from(qp_type::DRIVER) {
-        part.wr_rdma_read = rdma_read as Function;
-        part.wr_rdma_write = rdma_write as Function;
-        part.wr_rdma_write_imm = rdma_write_imm as Function;
+        part.wr_rdma_read = rdma_read::<R> as Function;
+        part.wr_rdma_write = rdma_write::<R> as Function;
+        part.wr_rdma_write_imm = rdma_write_imm::<R> as Function;
     }
 }
 
@@ -35,12 +36,14 @@ pub(super) fn choose(part: &mut abi::QpEx) {
 // Each operation has its own type, so that there is a function for each, which ends with a call of the longer one and keeps no values for
 // it.
 #[inline(always)]
-fn begin(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
+fn begin<R: Rings>(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
     // The result of the check for the first operation holds for the whole batch.
-    let may_begin = is_short(qp) || may_be_short(qp);
+    let may_begin = is_short(qp) || may_be_short::<R>(qp);
     let is_begun = may_begin
         && qp.sends.within(|Sending { queue, begun, .. }| {
-            let Some(mut batch) = queue.get_mut().ok().and_then(|queue| queue.parts(None)) else {
+            let Some(mut batch) =
+                queue.get_mut().ok().and_then(|queue| queue.one::<R, false, ADDRESSED>(None))
+            else {
                 return false;
             };
             let flags = qp.flags(qp.c.wr_flags.get() & !SendFlags::INLINE.bits());
@@ -64,9 +67,10 @@ fn is_short(qp: &Qp) -> bool {
 
 /// Whether the first operation may take that path.
 #[inline(always)]
-fn may_be_short(qp: &Qp) -> bool {
+fn may_be_short<R: Rings>(qp: &Qp) -> bool {
     let may = qp.sends.held(|Sending { queue, begun, .. }, here| {
-        begun.stage <= Stage::Written && queue.get_mut().is_ok_and(|queue| queue.parts(Some(here)).is_some())
+        begun.stage <= Stage::Written
+            && queue.get_mut().is_ok_and(|queue| queue.one::<R, false, ADDRESSED>(Some(here)).is_some())
     });
     may == Some(true)
 }
@@ -79,8 +83,8 @@ fn begin_other(qp: &Qp, opcode: impl Fn() -> Opcode<'static>) {
 
 /// One function for all operations with immediate data.
 #[inline(never)]
-fn begin_with_immediate(qp: &Qp, opcode: Opcode<'static>) {
-    begin(qp, || opcode);
+fn begin_with_immediate<R: Rings>(qp: &Qp, opcode: Opcode<'static>) {
+    begin::<R>(qp, || opcode);
 }
 
 /// The same after any operation. Notes the error if it cannot begin.
@@ -104,7 +108,9 @@ macro_rules! written {
     ($qp:expr, |$batch:ident| $write:expr) => {
         is_short($qp)
             && $qp.sends.within(|Sending { queue, .. }| {
-                let Some(mut $batch) = queue.get_mut().ok().and_then(|queue| queue.parts(None)) else {
+                let Some(mut $batch) =
+                    queue.get_mut().ok().and_then(|queue| queue.one::<R, false, ADDRESSED>(None))
+                else {
                     return false;
                 };
                 $write.is_ok()
@@ -113,34 +119,34 @@ macro_rules! written {
 }
 
 /// Shows the device all operations, or none if one of them was invalid.
-extern "C" fn complete(qp: &Qp) -> c_int {
+extern "C" fn complete<R: Rings>(qp: &Qp) -> c_int {
     let complete = |sending: &mut Sending, here| {
         let Sending { queue, begun, .. } = sending;
         match queue.get_mut() {
             Ok(queue) if begun.stage == Stage::Short => {
                 begun.stage = Stage::Nothing;
-                queue.publish_parts();
+                queue.publish_begun::<R>();
                 0
             }
-            _ => complete_at_length(qp, sending, here),
+            _ => complete_at_length::<R>(qp, sending, here),
         }
     };
     qp.sends.end(complete).unwrap_or_else(|| nothing_held(qp))
 }
 
 #[inline(never)]
-fn complete_at_length(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
-    complete_any(qp, sending, here)
+fn complete_at_length<R: Rings>(qp: &Qp, sending: &mut Sending, here: Here) -> c_int {
+    complete_any::<R>(qp, sending, here)
 }
 
-extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
+extern "C" fn set_sge<R: Rings>(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     let data = one(lkey, addr, length);
     if length == 0 || !written!(qp, |batch| batch.set_data(SendFlags::SIGNALED, None, &data)) {
         set_sge_of_any(qp, lkey, addr, length);
     }
 }
 
-extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
+extern "C" fn set_inline_data<R: Rings>(qp: &Qp, addr: Pointer, length: usize) {
     let data = addr.some_items(length).map(|bytes| Data::<NoPieces, _>::Inline(std::iter::once(bytes)));
     let is_set =
         data.is_some_and(|data| written!(qp, |batch| batch.set_data(SendFlags::INLINE, None, &data)));
@@ -149,7 +155,7 @@ extern "C" fn set_inline_data(qp: &Qp, addr: Pointer, length: usize) {
     }
 }
 
-extern "C" fn set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
+extern "C" fn set_ud_addr<R: Rings>(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     let is_set = address(ah).is_ok_and(|to| written!(qp, |batch| batch.set_address(*to, qp_num, qkey)));
     if !is_set {
         set_address_again(qp, ah, qp_num, qkey);
@@ -167,22 +173,22 @@ pub(crate) fn write(qp: &Qp, part: impl FnOnce(&mut SendQueue) -> Answer) {
     });
 }
 
-extern "C" fn send(qp: &Qp) {
-    begin(qp, || Opcode::Send);
+extern "C" fn send<R: Rings>(qp: &Qp) {
+    begin::<R>(qp, || Opcode::Send);
 }
 
-extern "C" fn send_imm(qp: &Qp, immediate: u32) {
-    begin_with_immediate(qp, Opcode::SendImmediate(immediate));
+extern "C" fn send_imm<R: Rings>(qp: &Qp, immediate: u32) {
+    begin_with_immediate::<R>(qp, Opcode::SendImmediate(immediate));
 }
 
-extern "C" fn rdma_read(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, || Opcode::Read(Remote { address, rkey }));
+extern "C" fn rdma_read<R: Rings>(qp: &Qp, rkey: u32, address: u64) {
+    begin::<R>(qp, || Opcode::Read(Remote { address, rkey }));
 }
 
-extern "C" fn rdma_write(qp: &Qp, rkey: u32, address: u64) {
-    begin(qp, || Opcode::Write(Remote { address, rkey }));
+extern "C" fn rdma_write<R: Rings>(qp: &Qp, rkey: u32, address: u64) {
+    begin::<R>(qp, || Opcode::Write(Remote { address, rkey }));
 }
 
-extern "C" fn rdma_write_imm(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
-    begin_with_immediate(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
+extern "C" fn rdma_write_imm<R: Rings>(qp: &Qp, rkey: u32, address: u64, immediate: u32) {
+    begin_with_immediate::<R>(qp, Opcode::WriteImmediate(Remote { address, rkey }, immediate));
 }

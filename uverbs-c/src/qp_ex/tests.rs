@@ -194,11 +194,11 @@ fn a_program_sends_to_a_queue_by_its_number() {
         if first {
             wr_set_xrc_srqn(&here, number);
         }
-        wr_set_sge::<Slots, SENDS>(&here, sge[0].lkey, sge[0].addr, sge[0].length);
+        wr_set_sge::<Rxe, MESSAGES, SENDS>(&here, sge[0].lkey, sge[0].addr, sge[0].length);
         if !first {
             wr_set_xrc_srqn(&here, number);
         }
-        assert_eq!(wr_complete(&here), 0);
+        assert_eq!(wr_complete::<Rxe>(&here), 0);
     }
     let ends = [(); 3].map(|()| poll(&world.sent).map(|wc| (wc.wr_id, wc.status)));
     assert_eq!(ends, [7, 8, 9].map(|wr_id| Some((wr_id, wc_status::SUCCESS))));
@@ -225,7 +225,7 @@ fn what_another_driver_writes_of_a_request_is_refused() {
     hint();
     wr_start(&qp);
     hint();
-    assert_eq!(wr_complete(&qp), EINVAL.get());
+    assert_eq!(wr_complete::<Rxe>(&qp), EINVAL.get());
     assert_eq!((destroy_qp(Given::of(qp)), poll(&world.sent)), (0, None));
     world.end();
 }
@@ -325,14 +325,14 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
         let mut wr = SendWr::new_zeroed();
         (wr.sg_list, wr.num_sge) = (Pointer::to_first(&sge), pieces);
         (wr.opcode, wr.send_flags) = (opcode, flags);
-        for (is_in_blocks, code) in [(false, invalid), (true, of_blocks)] {
-            qp.is_in_blocks = is_in_blocks;
+        for (is_like_libmlx5, code) in [(false, invalid), (true, of_blocks)] {
+            qp.is_like_libmlx5 = is_like_libmlx5;
             assert_eq!(post_send(&qp, Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
         }
     }
     // A queue pair without a receive queue has no room for a receive.
-    for (is_in_blocks, code) in [(false, invalid), (true, no_room)] {
-        qp.is_in_blocks = is_in_blocks;
+    for (is_like_libmlx5, code) in [(false, invalid), (true, no_room)] {
+        qp.is_like_libmlx5 = is_like_libmlx5;
         assert_eq!(post_recv::<Rxe>(&qp, Pointer::to(&RecvWr::new_zeroed()), Some(&mut bad)), code);
     }
     assert_eq!(destroy_qp(Given::of(qp)), 0);

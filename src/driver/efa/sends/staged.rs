@@ -5,7 +5,7 @@ use super::*;
 impl Sends {
     /// Writes a request without its data.
     #[inline(always)]
-    fn start<const QUICK: bool>(
+    fn start<const LOOKS: bool>(
         &mut self,
         wr_id: u64,
         flags: SendFlags,
@@ -19,7 +19,7 @@ impl Sends {
         let Self { track, numbers, .. } = self;
         let (lane, kind) = (&track.sends, what.kind());
         let number =
-            if QUICK { numbers.take_quick(lane, wr_id, kind, 0) } else { numbers.take(lane, wr_id, kind, 0) };
+            if LOOKS { numbers.take(lane, wr_id, kind, 0) } else { numbers.take_quick(lane, wr_id, kind, 0) };
         let Some(number) = number else { return Err(Refused::Full) };
         let (at, round) = (self.at(self.head), self.round());
         let Self { requests, units, .. } = self;
@@ -127,20 +127,12 @@ impl Sends {
     }
 }
 
-/// The copy of the ring, borrowed to be filled. With `QUICK`, there is only the shortest path for requests in parts: all else is
+/// The copy of the ring, borrowed to be filled. Unless it `LOOKS`, there is only the shortest path for requests in parts: all else is
 /// refused with nothing done, and the caller then takes the other path.
 #[derive(Debug)]
-pub(crate) struct Staging<'a, const QUICK: bool>(&'a mut Sends);
+pub(super) struct Staging<'a, const LOOKS: bool>(pub(super) &'a mut Sends);
 
-impl Sends {
-    /// Borrows the queue to fill the copy of the ring.
-    #[inline(always)]
-    pub(crate) fn staging<const QUICK: bool>(&mut self) -> Staging<'_, QUICK> {
-        Staging(self)
-    }
-}
-
-impl<const QUICK: bool> Lower for Staging<'_, QUICK> {
+impl<const LOOKS: bool> Lower for Staging<'_, LOOKS> {
     const IS_IN_ORDER: bool = false;
 
     fn next_slot(&self) -> u32 {
@@ -175,7 +167,7 @@ impl<const QUICK: bool> Lower for Staging<'_, QUICK> {
     #[inline(always)]
     fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
         let (operation, to) = self.0.allowed.operation(opcode)?;
-        self.0.start::<QUICK>(wr_id, flags, operation, to.unwrap_or_default())
+        self.0.start::<LOOKS>(wr_id, flags, operation, to.unwrap_or_default())
     }
 
     #[inline(always)]
@@ -191,7 +183,7 @@ impl<const QUICK: bool> Lower for Staging<'_, QUICK> {
     {
         if self.0.set_quick(data) {
             Ok(())
-        } else if QUICK {
+        } else if !LOOKS {
             Err(Refused::TooLarge)
         } else {
             self.0.set_other(data)

@@ -46,12 +46,12 @@ fn what_may_not_be_taken_is_left_with_the_doorbell() {
 fn a_request_is_written_part_for_part() {
     let mut bench = Bench::ready();
     assert_eq!(bench.sends.set_hints(1), Err(Refused::NotBegun));
-    bench.sends.staging::<false>().begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
+    bench.sends.one::<true, ADDRESSED>().begin(8, SendFlags::SIGNALED, &Opcode::Send).unwrap();
     bench.sends.set_hints(1).unwrap();
     let pieces = [PIECE];
     let data = Data::<_, NoBytes>::Pieces(pieces.iter());
-    bench.sends.staging::<false>().set_data(SendFlags::empty(), None, &data).unwrap();
-    bench.sends.staging::<false>().set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
+    bench.sends.one::<true, ADDRESSED>().set_data(SendFlags::empty(), None, &data).unwrap();
+    bench.sends.one::<true, ADDRESSED>().set_address(TO.ah, TO.qp_num, TO.qkey).unwrap();
     bench.sends.publish();
     let parts = bench.sent(0);
     let mut whole = Bench::ready();
@@ -65,7 +65,7 @@ fn a_request_is_written_part_for_part() {
 fn the_rings_are_where_they_were_mapped() {
     let bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 3, 2, 0));
     let at = |key| bench.map(key).address();
-    let OwnRing { address, entry_size, entries, doorbell, most_at_once } = bench.sends.ring();
+    let OwnRing { address, entry_size, entries, doorbell, most_at_once } = bench.sends.own_ring().unwrap();
     assert_eq!((address, doorbell), (at(LLQ) + BEGIN as u64, at(PAGE) + SQ_DOORBELL as u64));
     assert_eq!([entry_size, entries, most_at_once], [64, 4, 4]);
     let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.own_ring().unwrap();

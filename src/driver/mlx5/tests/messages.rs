@@ -17,9 +17,10 @@ use super::{Bench, PIECE, cap, inline, pieces, poll};
 use crate::driver::completion::{Completion, Status};
 #[cfg(feature = "raw")]
 use crate::driver::completion::{Fields, Missed};
-use crate::driver::mlx5::{ADDRESSED, Form, MESSAGES};
+use crate::driver::mlx5::Form;
+use crate::driver::request::{ADDRESSED, MESSAGES};
 use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
-use crate::driver::seam::Lower;
+use crate::driver::seam::{Lower, SendRing};
 
 const REMOTE: Remote = Remote { address: 0x0102_0304_0506_0708, rkey: 0x1122_3344 };
 
@@ -95,7 +96,7 @@ fn over_an_extended_connection_each_request_names_a_queue() {
     bench.sends.set_ready(true);
     let mut send = |opcode, srq| {
         let opcode = ToSrq(opcode, srq);
-        bench.sends.writing::<true, ADDRESSED>().put(7, SendFlags::empty(), &opcode, None, &pieces(&[PIECE]))
+        bench.sends.one::<true, ADDRESSED>().put(7, SendFlags::empty(), &opcode, None, &pieces(&[PIECE]))
     };
     assert_eq!((send(Opcode::Send, 0x0001_0203), send(Opcode::Read(REMOTE), 5)), (Ok(()), Ok(())));
     let piece = [PIECE.length, PIECE.lkey, (PIECE.addr >> 32) as u32, PIECE.addr as u32];
@@ -107,16 +108,17 @@ fn over_an_extended_connection_each_request_names_a_queue() {
         [[1 << 8 | 0x10, 0x1234 << 8 | 4, 0, 0], queue(5), remote, piece].concat()
     );
     // In parts, as bindings write it.
-    let mut batch = bench.sends.writing::<true, ADDRESSED>();
+    let mut batch = bench.sends.one::<true, ADDRESSED>();
     assert_eq!(batch.set_srq(1), Ok(()));
     batch.begin(8, SendFlags::empty(), &Opcode::Send).unwrap();
     assert_eq!(
         (batch.set_srq(0x99), batch.set_data(SendFlags::empty(), None, &pieces(&[PIECE]))),
         (Ok(()), Ok(()))
     );
+    drop(batch);
     assert_eq!(words(&bench, 2, 3), [[2 << 8 | 0x0a, 0x1234 << 8 | 3, 0, 0], queue(0x99), piece].concat());
     let mut bench = Bench::of(Form::Messages, 0, &cap(4, 0, 2, 0));
-    assert_eq!(bench.sends.writing::<true, MESSAGES>().set_srq(1), Err(Refused::Lacks));
+    assert_eq!(bench.sends.one::<true, MESSAGES>().set_srq(1), Err(Refused::Lacks));
 }
 
 #[test]

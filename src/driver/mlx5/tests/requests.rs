@@ -10,10 +10,10 @@ use crate::driver::completion::Fields;
 use crate::driver::completion::{Completion, Extended, Status};
 #[cfg(feature = "raw")]
 use crate::driver::cursor::Unread;
-use crate::driver::mlx5::{Completions, FRAMES, Form, QpPlan, Registers};
+use crate::driver::mlx5::{Completions, Form, QpPlan, Registers};
+use crate::driver::request::FRAMES;
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
-use crate::driver::seam::Lower;
-use crate::driver::seam::{CompletionRing, ReceiveRing};
+use crate::driver::seam::{CompletionRing, Lower, ReceiveRing, SendRing};
 
 /// Number, units and flags of the request in a block.
 fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {
@@ -172,7 +172,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     bench.sends.set_ready(true);
     let unseen = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
-        bench.sends.writing::<false, FRAMES>().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data)
+        bench.sends.one::<false, FRAMES>().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data)
     };
     assert_eq!(unseen(&mut bench), Err(Refused::Full));
     assert!(bench.send(0, &[PIECE]));
@@ -189,7 +189,7 @@ fn a_place_is_taken_unseen_only_where_one_is_known_to_be_free() {
     bench.sends.set_ready(false);
     let looking = |bench: &mut Bench| {
         let data = pieces(&[PIECE]);
-        bench.sends.writing::<true, FRAMES>().put(4, SendFlags::SIGNALED, &Opcode::Send, None, &data)
+        bench.sends.one::<true, FRAMES>().put(4, SendFlags::SIGNALED, &Opcode::Send, None, &data)
     };
     assert_eq!([unseen(&mut bench), looking(&mut bench)], [Err(Refused::Full), Err(Refused::NotReady)]);
     bench.sends.set_ready(true);

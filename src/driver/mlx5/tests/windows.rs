@@ -5,9 +5,9 @@ use uverbs_abi::types::AccessFlags;
 use super::*;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Fields;
-use crate::driver::mlx5::MESSAGES;
 use crate::driver::request::Binding;
-use crate::driver::seam::Lower;
+use crate::driver::request::MESSAGES;
+use crate::driver::seam::{Lower, SendRing};
 
 const BINDING: Binding = Binding {
     addr: 0x0102_0304_0506_0708,
@@ -142,7 +142,7 @@ fn a_message_waits_for_the_change_that_is_before_it_in_the_ring() {
     let flags = |bench: &mut Bench, is_short: bool| {
         let block = bench.sends.next_slot() as usize;
         let short = |bench: &mut Bench| {
-            let mut batch = bench.sends.writing::<false, MESSAGES>();
+            let mut batch = bench.sends.one::<false, MESSAGES>();
             batch.put(7, none, &Opcode::Send, None, &pieces(&[]))
         };
         if !is_short || short(bench).is_err() {

@@ -138,7 +138,7 @@ fn what_was_not_published_is_not_taken_out_as_late() {
     bench.sends.enter(qp_state::ERR);
     let mut late = Vec::new();
     bench.sends.take_late(|Late { wr_id, .. }| late.push(wr_id));
-    assert_eq!((late, bench.sends.is_idle()), (vec![1], true));
+    assert_eq!((late, bench.sends.is_idle()), (vec![1], Some(true)));
 }
 
 #[cfg(feature = "raw")]

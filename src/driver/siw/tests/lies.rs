@@ -38,7 +38,7 @@ fn queues_of_a_queue_pair_of_no_possible_size_are_an_error() {
             CreateQpResp { num_sqe: sends, num_rqe: receives, sq_key, rq_key, ..CreateQpResp::new_zeroed() };
         plan.answer().copy_from_slice(response.as_bytes());
         let opened = plan.open("test", &memory).map_err(|error| error.kind());
-        opened.map(|(sends, receives)| (sends.places(), receives.map(|receives| receives.capacity())))
+        opened.map(|(sends, receives)| (sends.slots(), receives.map(|receives| receives.capacity())))
     };
     assert_eq!(open(8, 16, [SQ, RQ]), Ok((16, Some(16))));
     assert_eq!(open(8, 0, [SQ, 0]), Ok((16, Some(0))), "it receives nothing");

@@ -11,59 +11,71 @@ pub(super) struct Into<'a, 'p, 'b, L> {
     pub(super) head: Option<FrameHead>,
 }
 
-/// The data of a request, of any form or of a form that the caller has checked. Code for a single form keeps less in memory.
-pub(super) trait PutData: Copy {
-    /// The segments; `None` if the data is inline.
-    fn segments(&self) -> Option<&[Segment<'_>]>;
+/// A form of data. Code for a single form keeps less in memory.
+pub(super) trait Form {
+    /// Whether it is one segment.
+    const IS_ONE: bool = false;
+
+    /// The segments of data of this form, or its bytes. `None` for data of another form.
+    fn of<'r>(data: &Local<'r>) -> Option<Local<'r>>;
 }
 
-impl PutData for &Local<'_> {
+/// One segment.
+pub(super) struct OneSegment;
+
+impl Form for OneSegment {
+    const IS_ONE: bool = true;
+
     #[inline(always)]
-    fn segments(&self) -> Option<&[Segment<'_>]> {
-        if let Local::Segments(segments) = **self { Some(segments) } else { None }
+    fn of<'r>(data: &Local<'r>) -> Option<Local<'r>> {
+        match data {
+            // The number is known from here on, and not checked anywhere else.
+            Local::Segments([segment]) => Some(Local::Segments(std::slice::from_ref(segment))),
+            Local::Segments(_) | Local::Inline(_) => None,
+        }
     }
 }
 
-impl PutData for &[Segment<'_>] {
+/// Any number of segments.
+pub(super) struct Segments;
+
+impl Form for Segments {
     #[inline(always)]
-    fn segments(&self) -> Option<&[Segment<'_>]> {
-        Some(self)
+    fn of<'r>(data: &Local<'r>) -> Option<Local<'r>> {
+        if let Local::Segments(segments) = data { Some(Local::Segments(segments)) } else { None }
     }
 }
 
-impl PutData for &Segment<'_> {
+/// Inline bytes.
+pub(super) struct Bytes;
+
+impl Form for Bytes {
     #[inline(always)]
-    fn segments(&self) -> Option<&[Segment<'_>]> {
-        Some(std::slice::from_ref(*self))
+    fn of<'r>(data: &Local<'r>) -> Option<Local<'r>> {
+        if let Local::Inline(bytes) = data { Some(Local::Inline(bytes)) } else { None }
     }
 }
 
-/// Inline bytes. They are read from the request, because a copy of their address and length would cost more.
-#[derive(Clone, Copy)]
-pub(super) struct OfBytes;
+/// Data of any form.
+pub(super) struct Any;
 
-impl PutData for OfBytes {
+impl Form for Any {
     #[inline(always)]
-    fn segments(&self) -> Option<&[Segment<'_>]> {
-        None
+    fn of<'r>(data: &Local<'r>) -> Option<Local<'r>> {
+        Some(*data)
     }
 }
 
 impl<L: Lower> Into<'_, '_, '_, L> {
-    /// Puts a request with this data, and holds what the data needs.
+    /// Puts a request with data of this form, and holds what the data needs.
     #[inline(always)]
-    pub(super) fn put<O: Encode>(
-        self,
-        request: &SendRequest<'_, O>,
-        data: impl PutData,
-    ) -> Result<(), Stopped> {
-        match (data.segments(), request.data) {
-            // Usually there is one segment. Then the number is known here, and not checked anywhere else.
-            (Some([segment]), _) => self.put_segments(request, std::slice::from_ref(segment)),
-            (Some(segments), _) => self.put_segments(request, segments),
-            (None, Local::Inline(bytes)) => self.put_bytes(request, bytes),
-            // The caller has checked that the data is inline.
-            (None, Local::Segments(_)) => Err(Stopped::Refused(Refused::Lacks)),
+    pub(super) fn put<O: Encode, D: Form>(self, request: &SendRequest<'_, O>) -> Result<(), Stopped> {
+        match D::of(&request.data) {
+            // Usually there is one segment.
+            Some(Local::Segments([segment])) => self.put_segments(request, std::slice::from_ref(segment)),
+            Some(Local::Segments(segments)) => self.put_segments(request, segments),
+            Some(Local::Inline(bytes)) => self.put_bytes(request, bytes),
+            None => Err(Stopped::Refused(Refused::Lacks)),
         }
     }
 

@@ -11,10 +11,10 @@ use crate::driver::seam::Lower;
 
 /// Fills a batch of requests, for any driver.
 pub trait FillSends {
-    /// The kind of all requests, if it is known at compile time.
-    const KIND: Option<RequestKind> = None;
-    /// Whether it supports queues whose slots have a flag each. Otherwise such a queue refuses it with [`Refused::Lacks`].
-    const KNOWS_FLAGS: bool = true;
+    /// The kind of all requests, if it is known at compile time; otherwise [`RequestKind::Addressed`].
+    const KIND: RequestKind = RequestKind::Addressed;
+    /// Whether each request has exactly one piece.
+    const IS_OF_ONE_PIECE: bool = false;
     /// The error with which it stops.
     type Error: From<Refused>;
 

@@ -2,7 +2,6 @@
 
 mod batch;
 mod ended;
-mod flagged;
 #[cfg(feature = "raw")]
 mod parts;
 
@@ -16,12 +15,12 @@ use crate::device::context::Context;
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
-use crate::driver::queues::SendLayout;
-use crate::driver::queues::{Sends, Way, in_blocks};
-#[cfg(feature = "raw")]
 use crate::driver::request::Sge;
-use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind};
-use crate::driver::seam::{Lower, Published, WithSends};
+use crate::driver::request::{
+    ADDRESSED, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms, with_kind,
+};
+use crate::driver::seam::{Lower, Published, SendRing, Short, Simple};
+use crate::driver::sq::{Rings, Sends, Stored, with_sends};
 use crate::kernel::command::Doorbell;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::process::{Here, Origin, elsewhere};
@@ -66,12 +65,6 @@ impl SendQueue {
         }
     }
 
-    /// How requests are written into the queue.
-    #[inline(always)]
-    pub(super) fn way(&self) -> Way {
-        self.sends.way()
-    }
-
     /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.sends.slots()
@@ -79,7 +72,7 @@ impl SendQueue {
 
     /// Number of slots, for a queue whose requests complete in their order.
     pub(super) fn logged(&self) -> Option<u32> {
-        self.sends.is_in_order().then(|| self.sends.slots() as u32)
+        self.sends.completes_in_order().then(|| self.sends.slots() as u32)
     }
 
     /// The slot that is filled next.
@@ -105,40 +98,95 @@ impl SendQueue {
         self.inline
     }
 
-    /// A batch in a ring of slots, which `how` fills. The device sees it after [`SendQueue::publish`].
-    ///
-    /// # Errors
-    /// [`Refused::Elsewhere`], before anything else is checked; [`Refused::Lacks`] for any other queue.
+    /// The queue of this driver.
     #[inline(always)]
-    pub(super) fn slots_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        self.filled(how, |sends, filling| {
-            let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
-            filling.with(slots.batch())
-        })
+    pub(super) fn ring<R: Stored>(&mut self) -> Option<&mut R> {
+        R::of(&mut self.sends)
     }
 
-    /// The same for one step of a request: beginning it, or setting its data.
-    ///
-    /// # Errors
-    /// As [`SendQueue::slots_batch`].
+    /// The queue, to choose code for its driver.
     #[inline(always)]
-    pub(super) fn slots_step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        self.filled(how, |sends, filling| {
-            let Some(slots) = sends.slots_alone() else { return Err(Refused::Lacks.into()) };
-            filling.with(slots.one::<true>())
-        })
+    pub(super) fn rings(&self) -> &Rings {
+        &self.sends.0
     }
 
-    /// As both of these, for blocks.
+    /// Posts requests, which `how` fills, or none.
     ///
     /// # Errors
-    /// As [`SendQueue::slots_batch`].
+    /// [`Refused::Elsewhere`] in a child of `fork`, before anything else is checked; those of `how`; and what [`SendQueue::publish`] returns,
+    /// which must be passed to [`SendQueue::unseen`].
     #[inline(always)]
-    pub(super) fn blocks_batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        self.filled(how, |sends, filling| {
-            let Some(blocks) = sends.blocks_alone() else { return Err(Refused::Lacks.into()) };
-            in_blocks(blocks, filling)
-        })
+    pub(super) fn post<R: Stored, F: FillSends>(
+        &mut self,
+        is_one: bool,
+        how: F,
+    ) -> Result<Result<(), Unseen>, F::Error> {
+        if !self.origin.is_here() {
+            return Err(Refused::Elsewhere.into());
+        }
+        let halfway = Halfway(self);
+        let Self { sends, pieces, inline, begun, bound, .. } = &mut *halfway.0;
+        let ring = R::of(sends).ok_or(Refused::Lost)?;
+        let (pieces, inline) = (*pieces, *inline);
+        let counting = bound.as_mut().map(|bound| Counting { begun, bound });
+        with_kind!(F::KIND, KIND => {
+            if is_one {
+                how.fill(&mut Batch { lower: ring.one::<true, KIND>(), pieces, inline, counting })?;
+            } else {
+                how.fill(&mut Batch { lower: ring.batch::<KIND>(), pieces, inline, counting })?;
+            }
+        });
+        match halfway.0.origin.ask() {
+            Some(here) => Ok(halfway.publish::<R>(here)),
+            None => Err(Refused::Elsewhere.into()),
+        }
+    }
+
+    /// Posts one request, or this many, without reports for counters. `None`, with nothing done, if one of them cannot be posted, if counters
+    /// are bound, and in a child of `fork`: use [`SendQueue::post`] then.
+    #[inline(always)]
+    pub(super) fn post_short<R: Stored, F: FillSends>(
+        &mut self,
+        count: Option<usize>,
+        how: F,
+    ) -> Option<Result<(), Unseen>> {
+        let Self { origin, pieces: 1.., bound: None, .. } = self else { return None };
+        let here = origin.ask()?;
+        let halfway = Halfway(self);
+        let Self { sends, pieces, inline, .. } = &mut *halfway.0;
+        // The number of pieces is then not checked again.
+        let pieces = if F::IS_OF_ONE_PIECE { 1 } else { *pieces };
+        let (inline, counting) = (*inline, None);
+        let is_short = R::SHORT == Short::Everything || R::SHORT == Short::OnePiece && F::IS_OF_ONE_PIECE;
+        let ring = R::of(sends)?;
+        with_kind!(F::KIND, KIND => {
+            if is_short {
+                let lower = ring.short::<KIND>(count.unwrap_or(1))?;
+                how.fill(&mut Batch { lower, pieces, inline, counting }).ok()?;
+            } else if count.is_none() {
+                how.fill(&mut Batch { lower: ring.one::<true, KIND>(), pieces, inline, counting }).ok()?;
+            } else {
+                how.fill(&mut Batch { lower: ring.batch::<KIND>(), pieces, inline, counting }).ok()?;
+            }
+        });
+        // To keep the first answer while several requests are put costs more than to check again.
+        let here = if count.is_none() { here } else { halfway.0.origin.ask()? };
+        Some(halfway.publish::<R>(here))
+    }
+
+    /// The same for requests that all have one piece, or all have inline bytes: see [`SendRing::post_list`].
+    #[inline(always)]
+    pub(super) fn post_list<'r, R: Stored, Q, O: Terms + 'r>(
+        &mut self,
+        requests: &'r [Q],
+        read: impl Fn(&'r Q) -> Option<Simple<'r, O>>,
+        hold: impl FnMut(u32, &'r Q),
+    ) -> usize {
+        let Self { origin, sends, pieces: 1.., inline, bound: None, .. } = self else { return 0 };
+        match R::of(sends).filter(|_| origin.is_here()) {
+            Some(ring) => ring.post_list(*inline, requests, read, hold),
+            None => 0,
+        }
     }
 
     /// Performs a step of one request in any queue: begins it, or sets its data. The device sees it after [`SendQueue::publish`].
@@ -147,11 +195,9 @@ impl SendQueue {
     /// [`Refused::Elsewhere`] in a child of `fork`, before anything else is checked; and those of `how`.
     #[inline(always)]
     pub fn step<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        match self.sends.way() {
-            Way::Slots => self.slots_step(how),
-            Way::Blocks => self.blocks_batch(how),
-            Way::Numbered | Way::Flagged => self.apart(how),
-        }
+        self.fill(how, |sends, filling| {
+            with_sends!(&mut sends.0, ring => with_kind!(F::KIND, KIND => filling.with(ring.one::<true, KIND>())))
+        })
     }
 
     /// The same for a batch of several requests.
@@ -161,70 +207,26 @@ impl SendQueue {
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub fn batch<F: FillSends>(&mut self, how: F) -> Result<(), F::Error> {
-        match self.sends.way() {
-            Way::Slots => self.slots_batch(how),
-            Way::Blocks => self.blocks_batch(how),
-            Way::Numbered | Way::Flagged => self.apart(how),
-        }
+        self.fill(how, |sends, filling| {
+            with_sends!(&mut sends.0, ring => with_kind!(F::KIND, KIND => filling.with(ring.batch::<KIND>())))
+        })
     }
 
     #[inline(always)]
-    fn filled<F: FillSends>(
+    fn fill<F: FillSends>(
         &mut self,
         how: F,
-        way: impl FnOnce(&mut Sends, Filling<'_, F>) -> Result<(), F::Error>,
+        fill: impl FnOnce(&mut Sends, Filling<'_, F>) -> Result<(), F::Error>,
     ) -> Result<(), F::Error> {
         if !self.origin.is_here() {
             return Err(Refused::Elsewhere.into());
         }
         let halfway = Halfway(self);
-        let (sends, filling) = halfway.0.filling(how);
-        let answer = way(sends, filling);
+        let Self { sends, pieces, inline, begun, bound, .. } = &mut *halfway.0;
+        let counting = bound.as_mut().map(|bound| Counting { begun, bound });
+        let answer = fill(sends, Filling { pieces: *pieces, inline: *inline, counting, how });
         std::mem::forget(halfway);
         answer
-    }
-
-    /// The layout of the queue. The shortest path for slots is [`SendQueue::step_in_slots`], and for blocks
-    /// [`SendQueue::step_in_blocks`].
-    #[cfg(feature = "raw")]
-    pub fn layout(&self) -> SendLayout {
-        self.sends.layout()
-    }
-
-    /// A step of one request by the shortest path, for a caller that has already checked the process: `here` is the result of that
-    /// check. Returns `None` if `here` is not the process that owns the queue, for a queue without slots, and if counters are
-    /// bound: use [`SendQueue::step`] then. Unless it `LOOKS` at the consumer index, only slots that are already known to be free
-    /// are used, and a request is refused as for a full queue if there is none.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn step_in_slots<const LOOKS: bool>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.slots_alone()?.one::<LOOKS>();
-        let is_short = origin.is(here) && bound.is_none();
-        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
-    }
-
-    /// The same for a batch of requests.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn batch_in_slots(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.slots_alone()?.batch();
-        let is_short = origin.is(here) && bound.is_none();
-        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
-    }
-
-    /// As both of these, for a queue of blocks with requests of this kind, a [`RequestKind`](crate::raw::RequestKind).
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn step_in_blocks<const LOOKS: bool, const KIND: u8>(
-        &mut self,
-        here: Here,
-    ) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.blocks_way::<LOOKS, KIND>()?;
-        let is_short = origin.is(here) && bound.is_none();
-        is_short.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
     /// Writes one request over pieces of memory into the next slot, as [`Batch::put`] does.
@@ -240,13 +242,6 @@ impl SendQueue {
         pieces: &[Sge],
     ) -> Result<(), Refused> {
         self.step(Pieces { wr_id, flags, opcode, pieces })
-    }
-
-    #[inline(always)]
-    fn filling<F>(&mut self, how: F) -> (&mut Sends, Filling<'_, F>) {
-        let Self { sends, pieces, inline, begun, bound, .. } = self;
-        let counting = bound.as_mut().map(|bound| Counting { begun, bound });
-        (sends, Filling { pieces: *pieces, inline: *inline, counting, how })
     }
 
     /// Posts one request without data.
@@ -273,15 +268,10 @@ impl SendQueue {
         let (mut at, opcode) = (None, Opcode::Send);
         let one = One { wr_id, flags: SendFlags::SIGNALED, opcode, hold: |slot| at = Some(slot) };
         let filling = Filling { pieces: 0, inline: 0, counting: None, how: one };
-        let put = match self.sends.way() {
-            Way::Slots => self.sends.slots_alone().map(|slots| filling.with(slots.one::<true>())),
-            Way::Blocks => self.sends.blocks_alone().map(|blocks| in_blocks(blocks, filling)),
-            Way::Numbered | Way::Flagged => self.sends.apart(filling),
-        };
-        if !matches!(put, Some(Ok(()))) {
+        let put = with_sends!(&mut self.sends.0, ring => filling.with(ring.one::<true, ADDRESSED>()));
+        if put.is_err() {
             return Ok(None);
         }
-        // Queues with flags are known to be idle without a marker.
         if self.sends.publish() == Published::Shown
             && let Err(why) = self.context.ring(op, &mut self.doorbell, here)
         {
@@ -323,19 +313,6 @@ impl SendQueue {
         self.show(op, here).map_err(|why| self.not_looked_at(op, why))
     }
 
-    /// The same, but a failure is returned as a small value, which must be passed to [`SendQueue::unseen`].
-    ///
-    /// # Errors
-    /// As [`SendQueue::publish`].
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn try_publish(&mut self) -> Result<(), Unseen> {
-        match self.origin.ask() {
-            Some(here) => self.show(SEND, here),
-            None => Err(Unseen::ELSEWHERE),
-        }
-    }
-
     /// This process, if it owns the queue.
     #[cfg(feature = "raw")]
     #[inline(always)]
@@ -343,18 +320,7 @@ impl SendQueue {
         self.origin.ask()
     }
 
-    /// As [`SendQueue::try_publish`], for a caller that has already checked the process: `here` is the result of that check.
-    ///
-    /// # Errors
-    /// As [`SendQueue::publish`]; if `here` is not the process that owns the queue, that for a child of `fork`.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub fn publish_here(&mut self, here: Here) -> Result<(), Unseen> {
-        if self.origin.is(here) { self.show(SEND, here) } else { Err(Unseen::ELSEWHERE) }
-    }
-
-    /// The error for a failure of [`SendQueue::try_publish`], [`SendQueue::publish_here`] or [`SendQueue::post_flagged`]. Takes
-    /// back the requests if the kernel has refused to read them.
+    /// The error for requests that were put but not shown. Takes back the requests if the kernel has refused to read them.
     #[cold]
     pub fn unseen(&mut self, why: Unseen) -> Error {
         self.not_looked_at(SEND, why)
@@ -412,6 +378,24 @@ impl SendQueue {
 /// A batch that is being filled. If a panic stops this, the part that the device has not seen is discarded.
 struct Halfway<'a>(&'a mut SendQueue);
 
+impl Halfway<'_> {
+    /// Shows the device all that was filled.
+    #[inline(always)]
+    fn publish<R: Stored>(self, here: Here) -> Result<(), Unseen> {
+        if self.0.bound.is_some() {
+            self.0.show_counters();
+        }
+        let published = self.0.ring::<R>().map(SendRing::publish);
+        let SendQueue { context, doorbell, .. } = &mut *self.0;
+        let shown = match published {
+            Some(Published::Shown) => context.ring(SEND, doorbell, here),
+            _ => Ok(()),
+        };
+        std::mem::forget(self);
+        shown
+    }
+}
+
 impl Drop for Halfway<'_> {
     fn drop(&mut self) {
         self.0.rewind();
@@ -428,13 +412,9 @@ struct Filling<'a, F> {
     how: F,
 }
 
-impl<F: FillSends> WithSends for Filling<'_, F> {
-    const KIND: Option<RequestKind> = F::KIND;
-    const KNOWS_FLAGS: bool = F::KNOWS_FLAGS;
-    type Answer = Result<(), F::Error>;
-
+impl<F: FillSends> Filling<'_, F> {
     #[inline(always)]
-    fn with<L: Lower>(self, lower: L) -> Self::Answer {
+    fn with<L: Lower>(self, lower: L) -> Result<(), F::Error> {
         let Self { pieces, inline, counting, how } = self;
         how.fill(&mut Batch { lower, pieces, inline, counting })
     }
@@ -449,8 +429,6 @@ struct One<'a, H> {
 }
 
 impl<H: FnOnce(u32)> FillSends for One<'_, H> {
-    // None of these requests is for a queue with flags.
-    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

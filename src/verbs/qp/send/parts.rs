@@ -1,45 +1,80 @@
-//! Additional access to send queues: requests are written in parts, and programs may use the rings themselves.
+//! Additional access to send queues for bindings: the paths of one driver, requests in parts, and rings that programs use themselves.
 
 use uverbs_abi::types::SendFlags;
 
-use super::SendQueue;
 use super::batch::{Batch, FillSends};
+use super::{SEND, SendQueue, Unseen};
+use crate::driver::provider::Provider;
 use crate::driver::request::{Opcode, Refused};
 use crate::driver::seam::{Lower, OwnRing};
 use crate::kernel::process::Here;
 
 impl SendQueue {
-    /// Begins a request in a queue whose requests are written in parts, in any order. Its data, and its address if `opcode`
-    /// contains none, are set afterwards.
+    /// Borrows the queue by the path of its driver for one request of this kind, a [`RequestKind`](crate::raw::RequestKind), or for one of
+    /// its parts. `here` is the result of a check of the process. Returns `None` if it is not the process that owns the queue, for a queue
+    /// of another driver or kind, and if counters are bound: use [`SendQueue::step`] then. Unless it `LOOKS` at what the device has done,
+    /// only slots that are known to be free are used; a request that is refused has done nothing, and another path may do it.
+    ///
+    /// Without `here` nothing of this is checked: for the steps of a request that was begun in this way, if no other code could use the
+    /// queue in between.
+    #[inline(always)]
+    pub fn one<P: Provider, const LOOKS: bool, const KIND: u8>(
+        &mut self,
+        here: Option<Here>,
+    ) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = P::one::<LOOKS, KIND>(sends)?;
+        let may = here.is_none_or(|here| origin.is(here) && bound.is_none());
+        may.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same for several requests.
+    #[inline(always)]
+    pub fn several<P: Provider, const KIND: u8>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces, inline, bound, .. } = self;
+        let lower = P::batch::<KIND>(sends)?;
+        let may = origin.is(here) && bound.is_none();
+        may.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// The same by a shorter path of the driver, for the requests of [`Provider::SHORT`] and as long as slots are known to be free. What was
+    /// put stays, whatever happens to the requests after it.
+    #[inline(always)]
+    pub fn short<P: Provider, const KIND: u8>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
+        let Self { origin, sends, pieces: pieces @ 1.., inline, bound: None, .. } = self else { return None };
+        let lower = if origin.is(here) { P::short::<KIND>(sends) } else { None };
+        Some(Batch { lower: lower?, pieces: *pieces, inline: *inline, counting: None })
+    }
+
+    /// Shows the device every request that was put. `here` is the result of a check of the process.
     ///
     /// # Errors
-    /// [`Refused::Lacks`] for other queues; those of [`Batch::begin`] and [`SendQueue::step`].
+    /// As [`SendQueue::publish`]; if `here` is not the process that owns the queue, that for a child of `fork`. A failure is returned as a
+    /// small value, which must be passed to [`SendQueue::unseen`].
+    #[inline(always)]
+    pub fn publish_here<P: Provider>(&mut self, here: Here) -> Result<(), Unseen> {
+        if !self.origin.is(here) {
+            return Err(Unseen::ELSEWHERE);
+        }
+        if self.bound.is_some() {
+            self.show_counters();
+        }
+        let must_notify = P::publish(&mut self.sends);
+        if must_notify { self.context.ring(SEND, &mut self.doorbell, here) } else { Ok(()) }
+    }
+
+    /// The same without a check, if a request was begun by [`SendQueue::one`] with one, and the device needs no command.
+    #[inline(always)]
+    pub fn publish_begun<P: Provider>(&mut self) {
+        P::publish(&mut self.sends);
+    }
+
+    /// Begins a request. Its data, and its address if `opcode` contains none, are set afterwards.
+    ///
+    /// # Errors
+    /// Those of [`Batch::begin`] and [`SendQueue::step`].
     pub fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused> {
-        self.apart_at_once(Begin { wr_id, flags, opcode })
-    }
-
-    /// A step of one request by the shortest path: it is begun, or a part of it is set. If a step is refused, it has done nothing,
-    /// and a longer path may do it. Returns `None` for a queue whose requests are not written in parts. With `is`, the result of a
-    /// check of the process, it also returns `None` if counters are bound, or if `is` is not the process that owns the queue. The
-    /// first step of a batch needs `is`. The steps that follow do not need it, if no other code could use the queue in between.
-    #[inline(always)]
-    pub fn parts(&mut self, is: Option<Here>) -> Option<Batch<'_, impl Lower>> {
-        let Self { origin, sends, pieces, inline, bound, .. } = self;
-        let lower = sends.numbered_alone()?.staging::<true>();
-        if let Some(here) = is
-            && !(origin.is(here) && bound.is_none())
-        {
-            return None;
-        }
-        Some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
-    }
-
-    /// Shows the device every request that was written with [`SendQueue::parts`]. It does not check the process.
-    #[inline(always)]
-    pub fn publish_parts(&mut self) {
-        if let Some(sends) = self.sends.numbered_alone() {
-            sends.publish_here();
-        }
+        self.step(Begin { wr_id, flags, opcode })
     }
 
     /// Sets the processing hints of the request that was begun last, in the numbers of its driver.
@@ -64,7 +99,6 @@ struct Begin<'a> {
 }
 
 impl FillSends for Begin<'_> {
-    const KNOWS_FLAGS: bool = false;
     type Error = Refused;
 
     fn fill<L: Lower>(self, batch: &mut Batch<'_, L>) -> Result<(), Refused> {

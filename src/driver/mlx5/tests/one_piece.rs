@@ -1,8 +1,10 @@
-//! Batches of requests of one piece each, which have a separate path.
+//! Requests of one piece each, which have a shorter path.
 
 use super::*;
-use crate::driver::mlx5::{ADDRESSED, MESSAGES};
-use crate::driver::request::{Address, Remote, ToAddress};
+use crate::driver::mlx5::one_piece::OnePiece;
+use crate::driver::mlx5::sends::Sends;
+use crate::driver::request::{ADDRESSED, Address, MESSAGES, NoBytes, Remote, Terms, ToAddress};
+use crate::driver::seam::Lower;
 
 const TO: Address = Address { number: 0, vector: [1, 2, 3, 4, 5, 6, 7, 8, 9] };
 const PLAIN: ToAddress<'static> = ToAddress { ah: &TO, qp_num: 0x55, qkey: 0x1122_3344, immediate: None };
@@ -15,10 +17,30 @@ fn bench(sends: u32) -> Bench {
     bench
 }
 
+/// Posts `count` requests by the shorter path. Returns false, with none posted, if `fill` does, or if this path cannot be taken.
+fn short<const KIND: u8>(
+    sends: &mut Sends,
+    count: usize,
+    fill: impl FnOnce(&mut OnePiece<'_, KIND>) -> bool,
+) -> bool {
+    let is_filled = sends.one_piece(count).is_some_and(|mut batch| fill(&mut batch));
+    if is_filled {
+        sends.publish();
+    } else {
+        sends.rewind();
+    }
+    is_filled
+}
+
+fn put(batch: &mut impl Lower, wr_id: u64, flags: SendFlags, opcode: &impl Terms, piece: &Sge) -> bool {
+    let data = Data::<_, NoBytes>::Pieces(std::slice::from_ref(piece).iter());
+    batch.put(wr_id, flags, opcode, None, &data).is_ok()
+}
+
 /// Posts all of these requests at once. Returns false, with nothing posted, if one of them cannot be posted.
 fn at_once(bench: &mut Bench, requests: &[(u64, ToAddress<'_>, Sge)]) -> bool {
-    bench.sends.post_plain::<ADDRESSED>(requests.len(), |batch| {
-        requests.iter().all(|(wr_id, to, piece)| batch.put(*wr_id, BOTH, to, piece))
+    short::<ADDRESSED>(&mut bench.sends, requests.len(), |batch| {
+        requests.iter().all(|(wr_id, to, piece)| put(batch, *wr_id, BOTH, to, piece))
     })
 }
 
@@ -78,15 +100,14 @@ fn of_a_batch_of_which_one_cannot_be_posted_none_is() {
 }
 
 #[test]
-fn it_is_not_asked_where_others_wait_or_nothing_is_sent_or_no_datagram_is() {
+fn it_is_not_taken_where_nothing_is_sent_or_no_datagram_is() {
     let mut bench = bench(4);
     let list = [PIECE];
     let request = Request { opcode: Opcode::from(PLAIN), ..frame(1, None, pieces(&list)) };
     bench.sends.put(&request).unwrap();
-    let is_asked = |bench: &mut Bench| bench.sends.post_plain::<ADDRESSED>(1, |_| panic!("it is asked"));
-    assert!(!is_asked(&mut bench), "one waits");
-    bench.sends.rewind();
+    let is_asked = |bench: &mut Bench| short::<ADDRESSED>(&mut bench.sends, 1, |_| panic!("it is asked"));
     assert!(at_once(&mut bench, &[(1, PLAIN, PIECE)]));
+    assert_eq!(bench.counter(1), 4, "those that waited are published with it");
     bench.sends.set_ready(false);
     assert!(!is_asked(&mut bench));
     for form in [Form::Messages, Form::Extended, Form::Frames { header: 0 }] {
@@ -123,18 +144,18 @@ fn messages_are_as_they_are_by_the_path_for_all_requests_round_the_end_of_the_ri
     for round in 0..40_usize {
         let first = one.sends.next_slot() as usize;
         let flags = [BOTH, SendFlags::FENCE | SendFlags::SIGNALED][round % 2];
-        let batch: Vec<_> = (0..3).map(|at| OPERATIONS[(round + at) % OPERATIONS.len()]).collect();
+        let list: Vec<_> = (0..3).map(|at| OPERATIONS[(round + at) % OPERATIONS.len()]).collect();
         let piece = Sge { addr: round as u64, ..PIECE };
-        assert!(one.sends.post_plain::<MESSAGES>(batch.len(), |plain| {
-            batch.iter().zip(0..).all(|((opcode, _), wr_id)| plain.put(wr_id, flags, opcode, &piece))
+        assert!(short::<MESSAGES>(&mut one.sends, list.len(), |batch| {
+            list.iter().zip(0..).all(|((opcode, _), wr_id)| put(batch, wr_id, flags, opcode, &piece))
         }));
-        for ((opcode, _), wr_id) in batch.iter().zip(0..) {
+        for ((opcode, _), wr_id) in list.iter().zip(0..) {
             let list = [piece];
             let request = Request { wr_id, flags, opcode: *opcode, data: pieces(&list), head: None };
             other.sends.put(&request).unwrap();
         }
         other.sends.publish();
-        for (at, (opcode, units)) in batch.iter().enumerate() {
+        for (at, (opcode, units)) in list.iter().enumerate() {
             let block = (first + at) % blocks;
             assert_eq!(one.ring(block, units * 16), other.ring(block, units * 16), "{round}: {opcode:?}");
         }
@@ -152,8 +173,8 @@ fn other_operations_and_more_than_there_is_room_for_are_left_to_the_path_for_all
     let mut bench = connected(4);
     let all = bench.sends.free();
     for opcode in OTHERS {
-        let is_posted = bench.sends.post_plain::<MESSAGES>(2, |plain| {
-            plain.put(1, BOTH, &Opcode::Send, &PIECE) && plain.put(2, BOTH, &opcode, &PIECE)
+        let is_posted = short::<MESSAGES>(&mut bench.sends, 2, |batch| {
+            put(batch, 1, BOTH, &Opcode::Send, &PIECE) && put(batch, 2, BOTH, &opcode, &PIECE)
         });
         assert!(!is_posted, "{opcode:?}");
         assert_eq!((bench.counter(1), bench.doorbell(0x800), bench.sends.free()), (0, [0; 8], all));
@@ -168,8 +189,8 @@ fn other_operations_and_more_than_there_is_room_for_are_left_to_the_path_for_all
     };
     let room = most(&mut bench);
     let send = |bench: &mut Bench, count| {
-        bench.sends.post_plain::<MESSAGES>(count, |plain| {
-            (0..count).all(|_| plain.put(1, BOTH, &Opcode::Send, &PIECE))
+        short::<MESSAGES>(&mut bench.sends, count, |batch| {
+            (0..count).all(|_| put(batch, 1, BOTH, &Opcode::Send, &PIECE))
         })
     };
     assert!(!send(&mut bench, room + 1) && send(&mut bench, room) && !send(&mut bench, 1));
@@ -177,17 +198,16 @@ fn other_operations_and_more_than_there_is_room_for_are_left_to_the_path_for_all
 }
 
 /// Requests that are put one by one are published with others, and stop where the places that are known to be free do.
-#[cfg(feature = "raw")]
 #[test]
 fn requests_of_a_list_are_put_as_long_as_there_are_free_places() {
     let mut bench = connected(4);
     let fill = |bench: &mut Bench| {
         let mut count = 0;
-        bench.sends.fill_plain::<MESSAGES>(|plain| {
-            while plain.put_if_free(count, BOTH, &Opcode::Send, &PIECE) {
+        if let Some(mut batch) = bench.sends.one_piece::<MESSAGES>(0) {
+            while put(&mut batch, count, BOTH, &Opcode::Send, &PIECE) {
                 count += 1;
             }
-        });
+        }
         count
     };
     assert_eq!(fill(&mut bench), 0, "nothing is known to be free yet");
@@ -205,5 +225,5 @@ fn requests_of_a_list_are_put_as_long_as_there_are_free_places() {
     bench.sends.rewind();
     bench.sends.set_ready(false);
     assert_eq!(fill(&mut bench), 0, "it cannot send");
-    assert!(!bench.sends.post_plain::<MESSAGES>(1, |_| panic!("it is asked")));
+    assert!(!short::<MESSAGES>(&mut bench.sends, 1, |_| panic!("it is asked")));
 }
