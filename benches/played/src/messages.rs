@@ -1,133 +1,27 @@
 //! What posting and polling cost through this workspace's crate, on a device that is played in this process. `messages.c` does the same
 //! through libibverbs, with the same names, and says what is measured.
 
+mod datagrams;
+mod rows;
+
 use std::hint::black_box;
-use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 use std::thread::yield_now;
 
 use uverbs::{
     AccessFlags, AddressHandle, Completion, CompletionQueue, ConnectionOptions, Context, Datagram,
-    MemoryRegion, Operation, ProtectionDomain, QueuePair, Rc, ReceiveRequest, Remote, Result, Segment,
-    SendRequest, SharedReceiveQueue, Status, Ud,
+    MemoryRegion, Operation, ProtectionDomain, QueuePair, Rc, Remote, Result, SendRequest,
+    SharedReceiveQueue, Ud,
 };
 
-const MANY: usize = 16;
-const DEPTH: u32 = 256;
-const MESSAGE: usize = 32;
+use crate::rows::{
+    DEPTH, HEADER, MANY, MESSAGE, PAIRS, PORT, Pair, QKEY, Rows, poll, receives, sends, settle,
+};
+
 const LARGEST: usize = 200;
-const HEADER: usize = 40;
-const QKEY: u32 = 0x11;
 const PIECES: usize = 4;
-const PAIRS: usize = 4;
-const PORT: u8 = 1;
-const WARM: usize = 40;
-const TURNS: usize = 3;
-const CLOCK_TURNS: usize = 201;
-const BURST: usize = 16;
-const BURST_OF_MANY: usize = 8;
 const ACCESS: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
-
-/// One operation: what each turn cost; and the system calls, allocator calls and locked instructions of the last one.
-struct Row {
-    name: String,
-    costs: Vec<u64>,
-    others: [u32; 3],
-}
-
-#[derive(Default)]
-struct Rows {
-    is_warm: bool,
-    is_clock: bool,
-    rows: Vec<Row>,
-}
-
-impl Rows {
-    fn burst(&self, count: usize) -> usize {
-        match (self.is_clock, count) {
-            (false, _) => 1,
-            (_, MANY) => BURST_OF_MANY,
-            _ => BURST,
-        }
-    }
-
-    /// Does `work` as often as a burst has calls.
-    #[inline(always)]
-    fn measure(&mut self, name: &str, count: usize, mut work: impl FnMut()) {
-        let calls = self.burst(count);
-        if !self.is_warm || name.is_empty() {
-            return (0..calls).for_each(|_| work());
-        }
-        let begun = parent_id();
-        for _ in 0..black_box(calls) {
-            work();
-        }
-        let [spent, others @ ..] = [parent_id(), parent_id(), parent_id(), parent_id()];
-        assert_eq!(begun, 0, "libplayed.so is preloaded");
-        self.note(name, count, spent, calls, others);
-    }
-
-    #[inline(never)]
-    fn note(&mut self, name: &str, count: usize, spent: u32, calls: usize, others: [u32; 3]) {
-        let name = if count == MANY && !name.contains("16") { format!("{name} 16") } else { name.to_owned() };
-        let cost = if self.is_clock { u64::from(spent) * 100 / calls as u64 } else { spent.into() };
-        let place = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
-            self.rows.push(Row { name, costs: Vec::new(), others });
-            self.rows.len() - 1
-        });
-        let row = &mut self.rows[place];
-        row.costs.push(cost);
-        row.others = others;
-    }
-
-    fn print(mut self) {
-        let costs: Vec<_> = self
-            .rows
-            .iter_mut()
-            .map(|row| {
-                row.costs.sort_unstable();
-                row.costs[if self.is_clock { row.costs.len() / 2 } else { 0 }] as i64
-            })
-            .collect();
-        for (row, cost) in self.rows.iter().zip(&costs).skip(2) {
-            let is_many = row.name.starts_with("poll 16,") || row.name.ends_with(" 16");
-            let [calls, allocations, locked] = row.others;
-            println!("{}: {} {calls} {allocations} {locked}", row.name, cost - costs[usize::from(is_many)]);
-        }
-    }
-}
-
-/// Queues that send to themselves.
-struct Pair<T: uverbs::QpType = Rc> {
-    qp: QueuePair<T>,
-    sent: CompletionQueue,
-    received: CompletionQueue,
-}
-
-impl<T: uverbs::QpType> Pair<T> {
-    fn settle(&mut self) {
-        yield_now();
-        settle(&mut self.sent);
-        settle(&mut self.received);
-    }
-}
-
-fn settle(queue: &mut CompletionQueue) {
-    let mut batch = Completion::batch::<MANY>();
-    loop {
-        let taken = queue.poll(&mut batch);
-        assert!(batch[..taken].iter().all(|completion| completion.status == Status::Success));
-        if taken == 0 {
-            return;
-        }
-    }
-}
-
-#[inline(always)]
-fn poll(queue: &mut CompletionQueue, places: &mut [Completion]) {
-    assert_eq!(queue.poll(places), places.len());
-}
 
 /// Everything that is measured.
 struct Rig {
@@ -199,12 +93,6 @@ impl Rig {
     }
 
     fn turn(&mut self, rows: &mut Rows) -> Result<()> {
-        rows.measure("nothing", 1, || {
-            black_box(());
-        });
-        rows.measure("nothing", MANY, || {
-            black_box(());
-        });
         for count in [1, MANY] {
             self.turn_of(rows, count)?;
             self.turn_pieces(rows, count)?;
@@ -345,24 +233,13 @@ impl Rig {
     }
 }
 
-fn receives<'a>(count: usize, room: &'a [Segment<'a>]) -> Vec<ReceiveRequest<'a>> {
-    (0..count as u64).map(|id| ReceiveRequest::new(id, room)).collect()
-}
-
-fn sends<'a, O>(count: usize, make: impl Fn(u64) -> SendRequest<'a, O>) -> Vec<SendRequest<'a, O>> {
-    (0..count as u64).map(|id| make(id).signaled()).collect()
-}
-
 fn run(device: &str) -> Result<()> {
     let context = uverbs::devices()?.named(device)?.open()?;
-    let mut rig = Rig::new(&context)?;
-    let mut rows = Rows { is_clock: std::env::var_os("PLAYED_CLOCK").is_some(), ..Rows::default() };
-    for turn in 0..WARM + if rows.is_clock { CLOCK_TURNS } else { TURNS } {
-        rows.is_warm = turn >= WARM;
-        rig.turn(&mut rows)?;
+    if uverbs::devices()?.named(device)?.driver() == "efa" {
+        return datagrams::run(&context);
     }
-    rows.print();
-    Ok(())
+    let mut rig = Rig::new(&context)?;
+    rows::measure(|rows| rig.turn(rows))
 }
 
 fn main() -> ExitCode {
