@@ -26,7 +26,7 @@ static struct ibv_data_buf buffers[2];
 static struct ibv_recv_wr receives[MANY];
 static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
-static char message[128];
+static char message[128] __attribute__((aligned(64)));
 
 static struct ibv_cq_ex *create_cq(void)
 {

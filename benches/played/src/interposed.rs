@@ -195,7 +195,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
         // SAFETY: the caller's arguments.
         return unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int };
     }
-    let answered = meter::apart(|| {
+    let answered = meter::apart(meter::IOCTL, || {
         DEVICE.store(fd, Ordering::Relaxed);
         objects::invoke(&Call::at(argument as u64))
     });
@@ -211,7 +211,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 /// The older form of commands. Of these only doorbells are sent.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
-    meter::apart(|| {
+    meter::apart(meter::WRITE, || {
         if fd == DEVICE.load(Ordering::Relaxed) {
             objects::write(bytes as u64);
             return len as isize;

@@ -18,6 +18,8 @@ use crate::rows::{
     DEPTH, HEADER, MANY, MESSAGE, PAIRS, PORT, Pair, QKEY, Rows, poll, receives, sends, settle,
 };
 
+/// The most inline data, on iWARP and elsewhere.
+const LARGEST_OF_IWARP: usize = 80;
 const LARGEST: usize = 200;
 const PIECES: usize = 4;
 const ACCESS: AccessFlags =
@@ -28,17 +30,18 @@ struct Rig {
     own: Pair,
     wide: Pair,
     sharing: Pair,
-    datagrams: Pair<Ud>,
+    /// iWARP has none.
+    datagrams: Option<(Pair<Ud>, AddressHandle)>,
     both: (QueuePair<Rc>, CompletionQueue),
     several: (Vec<QueuePair<Rc>>, CompletionQueue, CompletionQueue),
     shared: SharedReceiveQueue,
-    ah: AddressHandle,
+    is_iwarp: bool,
     memory: MemoryRegion,
     _pd: ProtectionDomain,
 }
 
 impl Rig {
-    fn new(context: &Context) -> Result<Self> {
+    fn new(context: &Context, is_iwarp: bool) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let memory = pd.register(4096, ACCESS)?;
         let options = ConnectionOptions::new(PORT, 0).access(ACCESS);
@@ -67,12 +70,15 @@ impl Rig {
             })
         };
         let shared = pd.create_srq(DEPTH)?;
-        let (sent, received) = (cq()?, cq()?);
-        let qp = pd.ud(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
-        let mut qp = qp.inline(MESSAGE as u32).create()?;
-        let ah = pd.create_ah(&options.route(&qp.endpoint(&options, 1)?))?;
-        qp.activate(&options, QKEY, 1)?;
-        let datagrams = Pair { qp, sent, received };
+        let datagrams = || {
+            let (sent, received) = (cq()?, cq()?);
+            let qp = pd.ud(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
+            let mut qp = qp.inline(MESSAGE as u32).create()?;
+            let ah = pd.create_ah(&options.route(&qp.endpoint(&options, 1)?))?;
+            qp.activate(&options, QKEY, 1)?;
+            Ok::<_, uverbs::Error>((Pair { qp, sent, received }, ah))
+        };
+        let datagrams = if is_iwarp { None } else { Some(datagrams()?) };
         let common = cq()?;
         let both = (connect(1, MESSAGE as u32, &common, &common, None)?, common);
         let (sent, received) = (cq()?, cq()?);
@@ -80,13 +86,13 @@ impl Rig {
             (0..PAIRS).map(|_| connect(1, MESSAGE as u32, &sent, &received, None)).collect::<Result<_>>()?;
         Ok(Self {
             own: pair(1, MESSAGE as u32, None)?,
-            wide: pair(PIECES as u32, LARGEST as u32, None)?,
+            wide: pair(PIECES as u32, if is_iwarp { LARGEST_OF_IWARP } else { LARGEST } as u32, None)?,
             sharing: pair(1, MESSAGE as u32, Some(&shared))?,
             datagrams,
             both,
             several: (several, sent, received),
             shared,
-            ah,
+            is_iwarp,
             memory,
             _pd: pd,
         })
@@ -124,7 +130,7 @@ impl Rig {
     }
 
     fn turn_pieces(&mut self, rows: &mut Rows, count: usize) -> Result<()> {
-        let Self { wide, memory, .. } = self;
+        let Self { wide, memory, is_iwarp, .. } = self;
         let large = [memory.segment(1024..1536)?];
         let receives = receives(count, &large);
         let receives = black_box(&receives[..]);
@@ -145,16 +151,20 @@ impl Rig {
             ("post send, inline 1", 1),
             ("post send, inline 8", 8),
             ("post send, inline 64", 64),
+            ("post send, inline 80", LARGEST_OF_IWARP),
             ("post send, inline 128", 128),
             ("post send, inline 200", LARGEST),
         ] {
+            if if *is_iwarp { len > LARGEST_OF_IWARP } else { len == LARGEST_OF_IWARP } {
+                continue;
+            }
             exchange(rows, name, sends(count, |id| SendRequest::inline(id, Operation::Send, &bytes[..len])));
         }
         Ok(())
     }
 
     fn turn_others(&mut self, rows: &mut Rows, count: usize) -> Result<()> {
-        let Self { own, sharing, shared, datagrams, ah, memory, .. } = self;
+        let Self { own, sharing, shared, datagrams, memory, .. } = self;
         let room = [memory.segment(..MESSAGE)?];
         let mut batch = Completion::batch::<MANY>();
         let places = black_box(&mut batch[..count]);
@@ -177,6 +187,7 @@ impl Rig {
             yield_now();
             rows.measure(polled, count, || poll(&mut own.sent, places));
         }
+        let Some((datagrams, ah)) = datagrams else { return Ok(()) };
         let datagram = Datagram { to: ah, qp_num: datagrams.qp.number(), qkey: QKEY, immediate: None };
         let wide = [memory.segment(1024..1024 + HEADER + MESSAGE)?];
         let requests = receives(count, &wide);
@@ -235,10 +246,11 @@ impl Rig {
 
 fn run(device: &str) -> Result<()> {
     let context = uverbs::devices()?.named(device)?.open()?;
-    if uverbs::devices()?.named(device)?.driver() == "efa" {
+    let driver = uverbs::devices()?.named(device)?.driver();
+    if driver == "efa" {
         return datagrams::run(&context);
     }
-    let mut rig = Rig::new(&context)?;
+    let mut rig = Rig::new(&context, driver == "siw")?;
     rows::measure(|rows| rig.turn(rows))
 }
 

@@ -16,7 +16,7 @@ use crate::command::Call;
 use crate::interposed::silent_file;
 use crate::memory::read;
 use crate::tree::kind;
-use crate::{efa, mlx5, rxe, tree};
+use crate::{efa, mlx5, rxe, siw, tree};
 
 /// The GID of the port, which it has twice, and its LID.
 const GIDS: u32 = 2;
@@ -80,6 +80,7 @@ struct Device {
 static DEVICE: LazyLock<Mutex<Device>> = LazyLock::new(|| {
     let card: Box<dyn Card> = match kind().driver_id {
         driver_id::RXE => Box::new(rxe::Soft::default()),
+        driver_id::SIW => Box::new(siw::Warp::default()),
         driver_id::EFA => Box::new(efa::Adapter::default()),
         _ => Box::new(mlx5::ConnectX::default()),
     };
@@ -185,6 +186,8 @@ impl Device {
             }
             (qp::OBJECT, qp::method::DESTROY) => {
                 self.card.destroy_pair(call.value(qp::destroy::HANDLE).unwrap_or_default() as u32);
+                // libibverbs waits until it has been told of so many events.
+                call.output(qp::destroy::RESP, &0_u32);
                 Ok(())
             }
             // The rest stays until the program ends.

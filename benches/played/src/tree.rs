@@ -53,6 +53,16 @@ const KINDS: &[Kind] = &[
         link_layer: link_layer::ETHERNET,
         lid: 0,
     },
+    Kind {
+        driver: "siw",
+        driver_id: driver_id::SIW,
+        abi_version: uverbs_abi::siw::ABI_VERSION,
+        name: "siw_0",
+        mark: None,
+        node_type: node_type::RNIC,
+        link_layer: link_layer::ETHERNET,
+        lid: 0,
+    },
     // An adapter that has reads and writes.
     Kind {
         driver: "efa",
