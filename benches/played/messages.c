@@ -1,92 +1,16 @@
-// What posting and polling cost through whichever libibverbs the loader finds, on a device that is played in this process: see README.md.
+// What posting and polling cost through whichever libibverbs the loader finds, on a device that is played in this process.
 // `messages.rs` does the same in Rust, with the same names.
 //
 //     messages DEVICE   a line `name: cost system-calls allocations locked-instructions` of each operation
-//
-// Counts are the smallest of several turns. With PLAYED_CLOCK the cost is in hundredths of cycles, of a burst of the same call again and
-// again, before the device executes anything: the median of many bursts.
 
-#include "../../tests/vm/beside/device.h"
+#include "rows.h"
 
-#include <errno.h>
-#include <unistd.h>
-
-enum { MANY = 16, DEPTH = 256, MESSAGE = 32, LARGEST = 200, HEADER = 40, QKEY = 0x11, PIECES = 4, PAIRS = 4 };
-// The turns before those that are measured use every slot of each queue at least once. Calls of a burst, for one request and for several.
-enum { WARM = 40, TURNS = 3, CLOCK_TURNS = 201, BURST = 16, BURST_OF_MANY = 8, ROWS = 128 };
-
-static struct row {
-    const char *name;
-    long costs[CLOCK_TURNS], calls, allocations, locked;
-    int turns;
-} rows[ROWS];
-
-static int is_warm, is_clock;
-
-static struct row *row(const char *name)
-{
-    struct row *row = rows;
-    while (row->name && strcmp(row->name, name))
-        row++;
-    check(row < rows + ROWS - 1, "rows");
-    row->name = name;
-    return row;
-}
-
-static int burst(int count)
-{
-    return !is_clock ? 1 : count == MANY ? BURST_OF_MANY : BURST;
-}
-
-// Does the operation, on `count` requests or completions with each call, as often as a burst has calls: once if it is counted, without a
-// loop around it.
-#define ROW(name, count, operation)                                                                                    \
-    do {                                                                                                               \
-        struct row *row_ = is_warm && (name) ? row(name) : NULL;                                                       \
-        int calls_ = burst(count);                                                                                     \
-        if (row_ && !is_clock) {                                                                                       \
-            begin();                                                                                                   \
-            operation;                                                                                                 \
-            end(row_, 1);                                                                                              \
-            break;                                                                                                     \
-        }                                                                                                              \
-        if (row_)                                                                                                      \
-            begin();                                                                                                   \
-        for (int i_ = 0; i_ < calls_; i_++) {                                                                          \
-            operation;                                                                                                 \
-            __asm__ volatile("" ::: "memory");                                                                         \
-        }                                                                                                              \
-        if (row_)                                                                                                      \
-            end(row_, calls_);                                                                                         \
-    } while (0)
-
-static inline void begin(void)
-{
-    check(!getppid(), "libplayed.so is preloaded");
-}
-
-static inline void end(struct row *row, int calls)
-{
-    long spent = getppid();
-    row->calls = getppid();
-    row->allocations = getppid();
-    row->locked = getppid();
-    row->costs[row->turns++] = is_clock ? spent * 100 / calls : spent;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    long one = *(const long *)a, other = *(const long *)b;
-    return (one > other) - (one < other);
-}
-
-static long cost(struct row *row)
-{
-    qsort(row->costs, row->turns, sizeof *row->costs, by_size);
-    return row->costs[is_clock ? row->turns / 2 : 0];
-}
+// The most inline data, on iWARP and elsewhere.
+enum { LARGEST_OF_IWARP = 80, LARGEST = 200, PIECES = 4 };
 
 static struct ibv_context *context;
+// libsiw has neither extended interfaces nor datagrams: those rows are left out.
+static int is_iwarp;
 static struct ibv_pd *pd;
 static struct ibv_mr *mr;
 static struct ibv_srq *shared;
@@ -103,10 +27,15 @@ static struct ibv_data_buf buffers[2];
 static struct ibv_recv_wr receives[MANY];
 static struct ibv_send_wr sends[MANY];
 static struct ibv_wc completions[MANY];
-static char message[256];
+static char message[256] __attribute__((aligned(64)));
 
 static struct ibv_cq_ex *create_cq(void)
 {
+    if (is_iwarp) {
+        struct ibv_cq *plain = ibv_create_cq(context, 2 * DEPTH, NULL, NULL, 0);
+        check(plain != NULL, "ibv_create_cq");
+        return (struct ibv_cq_ex *)plain;
+    }
     struct ibv_cq_init_attr_ex attr = {.cqe = 2 * DEPTH, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
     struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
     check(cq != NULL, "ibv_create_cq_ex");
@@ -127,9 +56,11 @@ static struct pair create(enum ibv_qp_type type, struct ibv_qp_cap cap, struct i
         .send_ops_flags =
             IBV_QP_EX_WITH_SEND | (type == IBV_QPT_RC ? IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ : 0),
     };
+    if (is_iwarp)
+        attr.comp_mask = IBV_QP_INIT_ATTR_PD;
     struct pair pair = {ibv_create_qp_ex(context, &attr), NULL, sent, received};
     check(pair.qp != NULL, "ibv_create_qp_ex");
-    pair.extended = ibv_qp_to_qp_ex(pair.qp);
+    pair.extended = is_iwarp ? NULL : ibv_qp_to_qp_ex(pair.qp);
     if (type == IBV_QPT_RC)
         to_ready(pair.qp, &gid);
     else
@@ -140,6 +71,7 @@ static struct pair create(enum ibv_qp_type type, struct ibv_qp_cap cap, struct i
 static void make(const char *device)
 {
     context = open_device(device);
+    is_iwarp = context->device->node_type == IBV_NODE_RNIC;
     pd = ibv_alloc_pd(context);
     check(pd != NULL, "ibv_alloc_pd");
     check(!ibv_query_gid(context, PORT, gid_index(), &gid), "ibv_query_gid");
@@ -150,18 +82,21 @@ static void make(const char *device)
     shared = ibv_create_srq(pd, &shared_attr);
     check(shared != NULL, "ibv_create_srq");
     struct ibv_qp_cap one = {DEPTH, DEPTH, 1, 1, MESSAGE}, more = {DEPTH, DEPTH, PIECES, 1, LARGEST};
+    if (is_iwarp)
+        more.max_inline_data = LARGEST_OF_IWARP;
     own = create(IBV_QPT_RC, one, create_cq(), create_cq(), NULL);
     wide = create(IBV_QPT_RC, more, create_cq(), create_cq(), NULL);
     sharing = create(IBV_QPT_RC, one, create_cq(), create_cq(), shared);
-    datagrams = create(IBV_QPT_UD, one, create_cq(), create_cq(), NULL);
+    if (!is_iwarp)
+        datagrams = create(IBV_QPT_UD, one, create_cq(), create_cq(), NULL);
     struct ibv_cq_ex *common = create_cq();
     both = create(IBV_QPT_RC, one, common, common, NULL);
     struct ibv_cq_ex *sent = create_cq(), *received = create_cq();
     for (int i = 0; i < PAIRS; i++)
         several[i] = create(IBV_QPT_RC, one, sent, received, NULL);
     struct ibv_ah_attr way = route(&gid);
-    ah = ibv_create_ah(pd, &way);
-    check(ah != NULL, "ibv_create_ah");
+    ah = is_iwarp ? NULL : ibv_create_ah(pd, &way);
+    check(is_iwarp || ah, "ibv_create_ah");
     room = (struct ibv_sge){(uintptr_t)memory, MESSAGE, mr->lkey};
     bytes = (struct ibv_sge){(uintptr_t)message, MESSAGE, 0};
     for (int i = 0; i < PIECES; i++)
@@ -315,9 +250,6 @@ static void settle(struct pair *pair)
     settle_in(pair->received);
 }
 
-// Names of the same operation on one request and on several.
-#define BOTH(name) count == 1 ? name : name " 16"
-
 static void turn_of(int count)
 {
     prepare(count, &room, 1, 0);
@@ -326,15 +258,19 @@ static void turn_of(int count)
     sched_yield();
     ROW(BOTH("poll sent"), count, poll(own.sent, count, count));
     ROW(BOTH("poll"), count, poll(own.received, count, count));
-    ROW(NULL, count, post_receives(own.qp));
-    ROW(BOTH("wr_send"), count, wr_sends(own.extended, count, ONE));
-    sched_yield();
-    ROW(BOTH("poll, extended"), count, poll_extended(own.received, count));
+    if (!is_iwarp) {
+        ROW(NULL, count, post_receives(own.qp));
+        ROW(BOTH("wr_send"), count, wr_sends(own.extended, count, ONE));
+        sched_yield();
+        ROW(BOTH("poll, extended"), count, poll_extended(own.received, count));
+    }
     settle(&own);
     prepare(count, &bytes, 1, IBV_SEND_INLINE);
     ROW(NULL, count, post_receives(own.qp));
     ROW(BOTH("post send, inline"), count, post_sends(own.qp));
     settle(&own);
+    if (is_iwarp)
+        return;
     ROW(NULL, count, post_receives(own.qp));
     ROW(BOTH("wr_send, inline"), count, wr_sends(own.extended, count, INLINE));
     settle(&own);
@@ -346,9 +282,11 @@ static void turn_pieces(int count)
     ROW(NULL, count, post_receives(wide.qp));
     ROW(BOTH("post send, 2 pieces"), count, post_sends(wide.qp));
     settle(&wide);
-    ROW(NULL, count, post_receives(wide.qp));
-    ROW(BOTH("wr_send, 2 pieces"), count, wr_sends(wide.extended, count, LIST));
-    settle(&wide);
+    if (!is_iwarp) {
+        ROW(NULL, count, post_receives(wide.qp));
+        ROW(BOTH("wr_send, 2 pieces"), count, wr_sends(wide.extended, count, LIST));
+        settle(&wide);
+    }
     prepare(count, pieces, PIECES, 0);
     ROW(NULL, count, post_receives(wide.qp));
     ROW(BOTH("post send, 4 pieces"), count, post_sends(wide.qp));
@@ -357,9 +295,11 @@ static void turn_pieces(int count)
     ROW(NULL, count, post_receives(wide.qp));
     ROW(BOTH("post send, inline, 2 pieces"), count, post_sends(wide.qp));
     settle(&wide);
-    ROW(NULL, count, post_receives(wide.qp));
-    ROW(BOTH("wr_send, inline, 2 pieces"), count, wr_sends(wide.extended, count, INLINE_LIST));
-    settle(&wide);
+    if (!is_iwarp) {
+        ROW(NULL, count, post_receives(wide.qp));
+        ROW(BOTH("wr_send, inline, 2 pieces"), count, wr_sends(wide.extended, count, INLINE_LIST));
+        settle(&wide);
+    }
     static const struct {
         uint32_t length;
         const char *names[2];
@@ -367,10 +307,13 @@ static void turn_pieces(int count)
         {1, {"post send, inline 1", "post send, inline 1 16"}},
         {8, {"post send, inline 8", "post send, inline 8 16"}},
         {64, {"post send, inline 64", "post send, inline 64 16"}},
+        {LARGEST_OF_IWARP, {"post send, inline 80", "post send, inline 80 16"}},
         {128, {"post send, inline 128", "post send, inline 128 16"}},
         {LARGEST, {"post send, inline 200", "post send, inline 200 16"}},
     };
     for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (is_iwarp ? sizes[i].length > LARGEST_OF_IWARP : sizes[i].length == LARGEST_OF_IWARP)
+            continue;
         struct ibv_sge some = {(uintptr_t)message, sizes[i].length, 0};
         prepare(count, &some, 1, IBV_SEND_INLINE);
         ROW(NULL, count, post_receives(wide.qp));
@@ -393,9 +336,12 @@ static void turn_others(int count)
         ROW(is_read ? BOTH("post read") : BOTH("post write"), count, post_sends(own.qp));
         sched_yield();
         ROW(is_read ? BOTH("poll read") : BOTH("poll write"), count, poll(own.sent, count, count));
-        ROW(is_read ? BOTH("wr_rdma_read") : BOTH("wr_rdma_write"), count, wr_remote(own.extended, count, is_read));
+        if (!is_iwarp)
+            ROW(is_read ? BOTH("wr_rdma_read") : BOTH("wr_rdma_write"), count, wr_remote(own.extended, count, is_read));
         settle(&own);
     }
+    if (is_iwarp)
+        return;
     prepare(count, &room, 1, 0);
     for (int i = 0; i < count; i++) {
         receives[i].sg_list = &headed;
@@ -452,13 +398,12 @@ static void turn_polls(void)
     ROW("poll 16, of queue pairs in turn", MANY, poll(several->received, MANY, MANY));
     settle(several);
     ROW("poll empty", 1, poll(own.received, 1, 0));
-    ROW("poll empty, extended", 1, poll_nothing_extended(own.received));
+    if (!is_iwarp)
+        ROW("poll empty, extended", 1, poll_nothing_extended(own.received));
 }
 
 static void turn(void)
 {
-    ROW("nothing", 1, (void)0);
-    ROW("nothing 16", MANY, (void)0);
     for (int count = 1; count <= MANY; count += MANY - 1) {
         turn_of(count);
         turn_pieces(count);
@@ -475,17 +420,6 @@ int main(int argc, char **argv)
     }
     is_clock = getenv("PLAYED_CLOCK") != NULL;
     make(argv[1]);
-    for (int i = 0; i < WARM + (is_clock ? CLOCK_TURNS : TURNS); i++) {
-        is_warm = i >= WARM;
-        turn();
-    }
-    long nothing[2] = {cost(&rows[0]), cost(&rows[1])};
-    for (struct row *row = rows + 2; row->name; row++) {
-        size_t length = strlen(row->name);
-        int is_many = strstr(row->name, "poll 16,") == row->name;
-        is_many |= length > 3 && !strcmp(row->name + length - 3, " 16");
-        printf("%s: %ld %ld %ld %ld\n", row->name, cost(row) - nothing[is_many], row->calls, row->allocations,
-               row->locked);
-    }
+    measure(turn);
     return 0;
 }

@@ -7,15 +7,19 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::errno::Errno;
 use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
+use uverbs_abi::netlink::NETLINK_RDMA;
 
 use crate::command::Call;
-use crate::{meter, objects, tree};
+use crate::{meter, netlink, objects, tree};
 
-const NETLINK_RDMA: c_int = 20;
+/// The file of the device, from its first command.
+static DEVICE: AtomicI32 = AtomicI32::new(-1);
 
 /// A path as the kernel gets it.
 enum Path {
@@ -112,15 +116,77 @@ unsafe extern "C" fn statx(
     unsafe { libc::syscall(libc::SYS_statx, folder, path.pointer(), flags, mask, status) as c_int }
 }
 
-/// There is no RDMA netlink, so that sysfs is read.
+/// A socket of RDMA netlink is one on which the kernel does not listen. What is sent there is answered by `netlink.rs`, from a second one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if (domain, protocol) == (libc::AF_NETLINK, NETLINK_RDMA) {
-        Errno::EPROTONOSUPPORT.set();
-        return -1;
-    }
+    let is_rdma = (domain, protocol) == (libc::AF_NETLINK, NETLINK_RDMA);
+    let protocol = if is_rdma { libc::NETLINK_USERSOCK } else { protocol };
     // SAFETY: the caller's arguments.
     unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendto(
+    fd: c_int,
+    bytes: *const c_void,
+    len: usize,
+    flags: c_int,
+    to: *const libc::sockaddr,
+    to_len: libc::socklen_t,
+) -> isize {
+    if is_rdma_socket(fd) {
+        // SAFETY: the caller passes so many bytes.
+        return answer(fd, unsafe { std::slice::from_raw_parts(bytes.cast(), len) });
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_sendto, fd, bytes, len, flags, to, to_len) as isize }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sendmsg(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
+    if is_rdma_socket(fd) {
+        // SAFETY: the caller passes a message, whose parts are in memory.
+        let bytes = unsafe {
+            let parts = std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen);
+            parts.iter().flat_map(|part| std::slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len))
+        };
+        return answer(fd, &bytes.copied().collect::<Vec<_>>());
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(libc::SYS_sendmsg, fd, message, flags) as isize }
+}
+
+/// Whether `socket` has made this one for RDMA netlink.
+fn is_rdma_socket(fd: c_int) -> bool {
+    [(libc::SO_DOMAIN, libc::AF_NETLINK), (libc::SO_PROTOCOL, libc::NETLINK_USERSOCK)].iter().all(
+        |(option, wanted)| {
+            let (mut value, mut len): (c_int, _) = (-1, size_of::<c_int>() as libc::socklen_t);
+            // SAFETY: a number of the size that these options have.
+            let done = unsafe {
+                libc::getsockopt(fd, libc::SOL_SOCKET, *option, (&raw mut value).cast(), &raw mut len)
+            };
+            done == 0 && value == *wanted
+        },
+    )
+}
+
+/// Sends the answers to these requests to the socket from which they come.
+fn answer(fd: c_int, requests: &[u8]) -> isize {
+    static FROM: OnceLock<c_int> = OnceLock::new();
+    let answers = netlink::answer(requests);
+    let len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+    // SAFETY: addresses of netlink sockets, of the size that the kernel reads and writes. A socket without an address gets one.
+    let sent = unsafe {
+        let from =
+            *FROM.get_or_init(|| socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, NETLINK_RDMA));
+        let mut own: libc::sockaddr_nl = std::mem::zeroed();
+        own.nl_family = libc::AF_NETLINK as u16;
+        let (at, mut own_len) = (&raw mut own, len);
+        libc::bind(fd, at.cast(), len);
+        libc::getsockname(fd, at.cast(), &raw mut own_len);
+        libc::syscall(libc::SYS_sendto, from, answers.as_ptr(), answers.len(), 0, at, len)
+    };
+    if sent < 0 { -1 } else { requests.len() as isize }
 }
 
 #[unsafe(no_mangle)]
@@ -129,7 +195,11 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
         // SAFETY: the caller's arguments.
         return unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) as c_int };
     }
-    match meter::apart(|| objects::invoke(&Call::at(argument as u64))) {
+    let answered = meter::apart(meter::IOCTL, || {
+        DEVICE.store(fd, Ordering::Relaxed);
+        objects::invoke(&Call::at(argument as u64))
+    });
+    match answered {
         Ok(()) => 0,
         Err(errno) => {
             errno.set();
@@ -141,8 +211,8 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
 /// The older form of commands. Of these only doorbells are sent.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
-    meter::apart(|| {
-        if is_device(fd) {
+    meter::apart(meter::WRITE, || {
+        if fd == DEVICE.load(Ordering::Relaxed) {
             objects::write(bytes as u64);
             return len as isize;
         }
@@ -219,5 +289,8 @@ fn is_device(fd: c_int) -> bool {
         let mut status: libc::stat = std::mem::zeroed();
         (libc::syscall(libc::SYS_fstat, fd, &raw mut status), status)
     };
-    done == 0 && status.st_mode & libc::S_IFMT == libc::S_IFCHR && status.st_rdev == libc::makedev(1, 3)
+    let (major, minor) = tree::NUMBER;
+    done == 0
+        && status.st_mode & libc::S_IFMT == libc::S_IFCHR
+        && status.st_rdev == libc::makedev(major, minor)
 }

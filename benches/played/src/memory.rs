@@ -6,7 +6,7 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -27,6 +27,12 @@ pub(crate) fn copy(address: u64, room: usize, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address as *mut u8, len) }
 }
 
+/// The flags by which an entry changes hands.
+pub(crate) fn load_u16(address: u64) -> u16 {
+    // SAFETY: as in `read`; the drivers align such flags.
+    unsafe { AtomicU16::from_ptr(address as *mut u16) }.load(Ordering::Acquire)
+}
+
 /// A word that the program publishes, such as a doorbell record.
 pub(crate) fn load_u32(address: u64) -> u32 {
     // SAFETY: as in `read`; the drivers align such words, and also access them as whole words.
@@ -37,6 +43,12 @@ pub(crate) fn load_u32(address: u64) -> u32 {
 pub(crate) fn store_u8(address: u64, value: u8) {
     // SAFETY: as in `write`.
     unsafe { AtomicU8::from_ptr(address as *mut u8) }.store(value, Ordering::Release);
+}
+
+/// Stores the flags that give an entry to the program.
+pub(crate) fn store_u16(address: u64, value: u16) {
+    // SAFETY: as in `write`; the drivers align such flags.
+    unsafe { AtomicU16::from_ptr(address as *mut u16) }.store(value, Ordering::Release);
 }
 
 /// Stores an index that gives entries to the program.

@@ -1,150 +1,47 @@
 //! What posting and polling cost through this workspace's crate, on a device that is played in this process. `messages.c` does the same
 //! through libibverbs, with the same names, and says what is measured.
 
+mod datagrams;
+mod rows;
+
 use std::hint::black_box;
-use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 use std::thread::yield_now;
 
 use uverbs::{
     AccessFlags, AddressHandle, Completion, CompletionQueue, ConnectionOptions, Context, Datagram,
-    MemoryRegion, Operation, ProtectionDomain, QueuePair, Rc, ReceiveRequest, Remote, Result, Segment,
-    SendRequest, SharedReceiveQueue, Status, Ud,
+    MemoryRegion, Operation, ProtectionDomain, QueuePair, Rc, Remote, Result, SendRequest,
+    SharedReceiveQueue, Ud,
 };
 
-const MANY: usize = 16;
-const DEPTH: u32 = 256;
-const MESSAGE: usize = 32;
+use crate::rows::{
+    DEPTH, HEADER, MANY, MESSAGE, PAIRS, PORT, Pair, QKEY, Rows, poll, receives, sends, settle,
+};
+
+/// The most inline data, on iWARP and elsewhere.
+const LARGEST_OF_IWARP: usize = 80;
 const LARGEST: usize = 200;
-const HEADER: usize = 40;
-const QKEY: u32 = 0x11;
 const PIECES: usize = 4;
-const PAIRS: usize = 4;
-const PORT: u8 = 1;
-const WARM: usize = 40;
-const TURNS: usize = 3;
-const CLOCK_TURNS: usize = 201;
-const BURST: usize = 16;
-const BURST_OF_MANY: usize = 8;
 const ACCESS: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_READ);
-
-/// One operation: what each turn cost; and the system calls, allocator calls and locked instructions of the last one.
-struct Row {
-    name: String,
-    costs: Vec<u64>,
-    others: [u32; 3],
-}
-
-#[derive(Default)]
-struct Rows {
-    is_warm: bool,
-    is_clock: bool,
-    rows: Vec<Row>,
-}
-
-impl Rows {
-    fn burst(&self, count: usize) -> usize {
-        match (self.is_clock, count) {
-            (false, _) => 1,
-            (_, MANY) => BURST_OF_MANY,
-            _ => BURST,
-        }
-    }
-
-    /// Does `work` as often as a burst has calls.
-    #[inline(always)]
-    fn measure(&mut self, name: &str, count: usize, mut work: impl FnMut()) {
-        let calls = self.burst(count);
-        if !self.is_warm || name.is_empty() {
-            return (0..calls).for_each(|_| work());
-        }
-        let begun = parent_id();
-        for _ in 0..black_box(calls) {
-            work();
-        }
-        let [spent, others @ ..] = [parent_id(), parent_id(), parent_id(), parent_id()];
-        assert_eq!(begun, 0, "libplayed.so is preloaded");
-        self.note(name, count, spent, calls, others);
-    }
-
-    #[inline(never)]
-    fn note(&mut self, name: &str, count: usize, spent: u32, calls: usize, others: [u32; 3]) {
-        let name = if count == MANY && !name.contains("16") { format!("{name} 16") } else { name.to_owned() };
-        let cost = if self.is_clock { u64::from(spent) * 100 / calls as u64 } else { spent.into() };
-        let place = self.rows.iter().position(|row| row.name == name).unwrap_or_else(|| {
-            self.rows.push(Row { name, costs: Vec::new(), others });
-            self.rows.len() - 1
-        });
-        let row = &mut self.rows[place];
-        row.costs.push(cost);
-        row.others = others;
-    }
-
-    fn print(mut self) {
-        let costs: Vec<_> = self
-            .rows
-            .iter_mut()
-            .map(|row| {
-                row.costs.sort_unstable();
-                row.costs[if self.is_clock { row.costs.len() / 2 } else { 0 }] as i64
-            })
-            .collect();
-        for (row, cost) in self.rows.iter().zip(&costs).skip(2) {
-            let is_many = row.name.starts_with("poll 16,") || row.name.ends_with(" 16");
-            let [calls, allocations, locked] = row.others;
-            println!("{}: {} {calls} {allocations} {locked}", row.name, cost - costs[usize::from(is_many)]);
-        }
-    }
-}
-
-/// Queues that send to themselves.
-struct Pair<T: uverbs::QpType = Rc> {
-    qp: QueuePair<T>,
-    sent: CompletionQueue,
-    received: CompletionQueue,
-}
-
-impl<T: uverbs::QpType> Pair<T> {
-    fn settle(&mut self) {
-        yield_now();
-        settle(&mut self.sent);
-        settle(&mut self.received);
-    }
-}
-
-fn settle(queue: &mut CompletionQueue) {
-    let mut batch = Completion::batch::<MANY>();
-    loop {
-        let taken = queue.poll(&mut batch);
-        assert!(batch[..taken].iter().all(|completion| completion.status == Status::Success));
-        if taken == 0 {
-            return;
-        }
-    }
-}
-
-#[inline(always)]
-fn poll(queue: &mut CompletionQueue, places: &mut [Completion]) {
-    assert_eq!(queue.poll(places), places.len());
-}
 
 /// Everything that is measured.
 struct Rig {
     own: Pair,
     wide: Pair,
     sharing: Pair,
-    datagrams: Pair<Ud>,
+    /// iWARP has none.
+    datagrams: Option<(Pair<Ud>, AddressHandle)>,
     both: (QueuePair<Rc>, CompletionQueue),
     several: (Vec<QueuePair<Rc>>, CompletionQueue, CompletionQueue),
     shared: SharedReceiveQueue,
-    ah: AddressHandle,
+    is_iwarp: bool,
     memory: MemoryRegion,
     _pd: ProtectionDomain,
 }
 
 impl Rig {
-    fn new(context: &Context) -> Result<Self> {
+    fn new(context: &Context, is_iwarp: bool) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let memory = pd.register(4096, ACCESS)?;
         let options = ConnectionOptions::new(PORT, 0).access(ACCESS);
@@ -173,12 +70,15 @@ impl Rig {
             })
         };
         let shared = pd.create_srq(DEPTH)?;
-        let (sent, received) = (cq()?, cq()?);
-        let qp = pd.ud(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
-        let mut qp = qp.inline(MESSAGE as u32).create()?;
-        let ah = pd.create_ah(&options.route(&qp.endpoint(&options, 1)?))?;
-        qp.activate(&options, QKEY, 1)?;
-        let datagrams = Pair { qp, sent, received };
+        let datagrams = || {
+            let (sent, received) = (cq()?, cq()?);
+            let qp = pd.ud(&sent).receive_cq(&received).send_depth(DEPTH).receive_depth(DEPTH);
+            let mut qp = qp.inline(MESSAGE as u32).create()?;
+            let ah = pd.create_ah(&options.route(&qp.endpoint(&options, 1)?))?;
+            qp.activate(&options, QKEY, 1)?;
+            Ok::<_, uverbs::Error>((Pair { qp, sent, received }, ah))
+        };
+        let datagrams = if is_iwarp { None } else { Some(datagrams()?) };
         let common = cq()?;
         let both = (connect(1, MESSAGE as u32, &common, &common, None)?, common);
         let (sent, received) = (cq()?, cq()?);
@@ -186,25 +86,19 @@ impl Rig {
             (0..PAIRS).map(|_| connect(1, MESSAGE as u32, &sent, &received, None)).collect::<Result<_>>()?;
         Ok(Self {
             own: pair(1, MESSAGE as u32, None)?,
-            wide: pair(PIECES as u32, LARGEST as u32, None)?,
+            wide: pair(PIECES as u32, if is_iwarp { LARGEST_OF_IWARP } else { LARGEST } as u32, None)?,
             sharing: pair(1, MESSAGE as u32, Some(&shared))?,
             datagrams,
             both,
             several: (several, sent, received),
             shared,
-            ah,
+            is_iwarp,
             memory,
             _pd: pd,
         })
     }
 
     fn turn(&mut self, rows: &mut Rows) -> Result<()> {
-        rows.measure("nothing", 1, || {
-            black_box(());
-        });
-        rows.measure("nothing", MANY, || {
-            black_box(());
-        });
         for count in [1, MANY] {
             self.turn_of(rows, count)?;
             self.turn_pieces(rows, count)?;
@@ -236,7 +130,7 @@ impl Rig {
     }
 
     fn turn_pieces(&mut self, rows: &mut Rows, count: usize) -> Result<()> {
-        let Self { wide, memory, .. } = self;
+        let Self { wide, memory, is_iwarp, .. } = self;
         let large = [memory.segment(1024..1536)?];
         let receives = receives(count, &large);
         let receives = black_box(&receives[..]);
@@ -257,16 +151,20 @@ impl Rig {
             ("post send, inline 1", 1),
             ("post send, inline 8", 8),
             ("post send, inline 64", 64),
+            ("post send, inline 80", LARGEST_OF_IWARP),
             ("post send, inline 128", 128),
             ("post send, inline 200", LARGEST),
         ] {
+            if if *is_iwarp { len > LARGEST_OF_IWARP } else { len == LARGEST_OF_IWARP } {
+                continue;
+            }
             exchange(rows, name, sends(count, |id| SendRequest::inline(id, Operation::Send, &bytes[..len])));
         }
         Ok(())
     }
 
     fn turn_others(&mut self, rows: &mut Rows, count: usize) -> Result<()> {
-        let Self { own, sharing, shared, datagrams, ah, memory, .. } = self;
+        let Self { own, sharing, shared, datagrams, memory, .. } = self;
         let room = [memory.segment(..MESSAGE)?];
         let mut batch = Completion::batch::<MANY>();
         let places = black_box(&mut batch[..count]);
@@ -289,6 +187,7 @@ impl Rig {
             yield_now();
             rows.measure(polled, count, || poll(&mut own.sent, places));
         }
+        let Some((datagrams, ah)) = datagrams else { return Ok(()) };
         let datagram = Datagram { to: ah, qp_num: datagrams.qp.number(), qkey: QKEY, immediate: None };
         let wide = [memory.segment(1024..1024 + HEADER + MESSAGE)?];
         let requests = receives(count, &wide);
@@ -345,24 +244,14 @@ impl Rig {
     }
 }
 
-fn receives<'a>(count: usize, room: &'a [Segment<'a>]) -> Vec<ReceiveRequest<'a>> {
-    (0..count as u64).map(|id| ReceiveRequest::new(id, room)).collect()
-}
-
-fn sends<'a, O>(count: usize, make: impl Fn(u64) -> SendRequest<'a, O>) -> Vec<SendRequest<'a, O>> {
-    (0..count as u64).map(|id| make(id).signaled()).collect()
-}
-
 fn run(device: &str) -> Result<()> {
     let context = uverbs::devices()?.named(device)?.open()?;
-    let mut rig = Rig::new(&context)?;
-    let mut rows = Rows { is_clock: std::env::var_os("PLAYED_CLOCK").is_some(), ..Rows::default() };
-    for turn in 0..WARM + if rows.is_clock { CLOCK_TURNS } else { TURNS } {
-        rows.is_warm = turn >= WARM;
-        rig.turn(&mut rows)?;
+    let driver = uverbs::devices()?.named(device)?.driver();
+    if driver == "efa" {
+        return datagrams::run(&context);
     }
-    rows.print();
-    Ok(())
+    let mut rig = Rig::new(&context, driver == "siw")?;
+    rows::measure(|rows| rig.turn(rows))
 }
 
 fn main() -> ExitCode {

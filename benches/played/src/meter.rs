@@ -2,8 +2,9 @@
 //! second ends, and returns the instructions, or the cycles if the environment has `PLAYED_CLOCK`. The next three return the
 //! system calls, the calls of the allocator, and the locked instructions, which wait for all stores before them.
 //!
-//! Instructions: the processor traps after every one (the trap flag), and a handler counts it, as in `tests/vm/beside/count.h`. Cycles are
-//! those of the time stamp counter, which runs at one rate whatever the rate of the processor.
+//! Instructions: the processor traps after every one (the trap flag), and a handler counts it, as in `tests/vm/beside/count.h`. Those of
+//! this library do not count: a command, which elsewhere is a system call, counts as many as the C library's function has. Cycles are those
+//! of the time stamp counter, which runs at one rate whatever the rate of the processor.
 //!
 //! # Safety
 //! The trap flag changes nothing but that a signal is raised after each instruction. The handler accesses only its own statics, which no
@@ -27,6 +28,8 @@ struct Counted {
     allocations: Cell<u32>,
     locked: Cell<u32>,
     begun: Cell<u64>,
+    /// Where the instructions of this library are.
+    own: Cell<(usize, usize)>,
 }
 
 // SAFETY: the programs have one thread, and the handler runs in it.
@@ -39,7 +42,12 @@ static COUNTED: Counted = Counted {
     allocations: Cell::new(0),
     locked: Cell::new(0),
     begun: Cell::new(0),
+    own: Cell::new((0, 0)),
 };
+
+/// Instructions of `ioctl` and of `write` in the C library (glibc 2.36).
+pub(crate) const IOCTL: u32 = 21;
+pub(crate) const WRITE: u32 = 7;
 
 const TRAP_FLAG: u64 = 0x100;
 
@@ -52,6 +60,10 @@ extern "C" fn on_step(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the context of the interrupted program.
     let at =
         unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RIP as usize] } as usize;
+    let (begin, end) = COUNTED.own.get();
+    if (begin..end).contains(&at) {
+        return;
+    }
     // SAFETY: the next instruction of the program. If it is shorter, the bytes after it are in the same function, or are padding.
     let code = unsafe { (at as *const [u8; 3]).read() };
     add(&COUNTED.instructions, true);
@@ -78,11 +90,25 @@ fn is_locked(code: [u8; 3]) -> bool {
     }
 }
 
+/// The addresses of this library's instructions.
+fn own() -> Option<(usize, usize)> {
+    let here = on_step as *const () as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (begin, end) = line.split_once(' ')?.0.split_once('-')?;
+        let [begin, end] = [begin, end].map(|text| usize::from_str_radix(text, 16).unwrap_or_default());
+        (begin..end).contains(&here).then_some((begin, end))
+    })
+}
+
 fn is_clock() -> bool {
     static IS_CLOCK: OnceLock<bool> = OnceLock::new();
     *IS_CLOCK.get_or_init(|| {
         let is_clock = std::env::var_os("PLAYED_CLOCK").is_some();
         if !is_clock {
+            COUNTED
+                .own
+                .set(own().unwrap_or_else(|| crate::fail("/proc/self/maps does not have this library")));
             // SAFETY: a handler of the form that SA_SIGINFO asks for.
             let is_set = unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
@@ -110,8 +136,8 @@ fn cycles() -> u64 {
     }
 }
 
-/// Does the device's part of a command that the program sends while it is measured: only the call itself counts.
-pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
+/// Does the device's part of a command that the program sends while it is measured: only the call itself counts, with so many instructions.
+pub(crate) fn apart<T>(instructions: u32, work: impl FnOnce() -> T) -> T {
     if COUNTED.turn.get() != 1 {
         return work();
     }
@@ -125,6 +151,7 @@ pub(crate) fn apart<T>(work: impl FnOnce() -> T) -> T {
     unsafe { asm!("pushfq", "and qword ptr [rsp], {}", "popfq", const !TRAP_FLAG as i32) };
     let answer = work();
     add(&COUNTED.calls, true);
+    COUNTED.instructions.set(COUNTED.instructions.get() + instructions);
     // SAFETY: see above.
     unsafe { asm!("pushfq", "or qword ptr [rsp], {}", "popfq", const TRAP_FLAG as i32) };
     answer

@@ -16,7 +16,7 @@ use crate::command::Call;
 use crate::interposed::silent_file;
 use crate::memory::read;
 use crate::tree::kind;
-use crate::{mlx5, rxe};
+use crate::{efa, mlx5, rxe, siw, tree};
 
 /// The GID of the port, which it has twice, and its LID.
 const GIDS: u32 = 2;
@@ -35,18 +35,29 @@ pub(crate) trait Card: Send {
     /// Creates a completion queue, and returns the number of entries that the program can use.
     fn create_queue(&mut self, call: &Call, handle: u32) -> Result<u32, Errno>;
 
-    fn create_shared(&mut self, call: &Call, handle: u32) -> Result<(), Errno>;
+    fn create_shared(&mut self, _: &Call, _: u32) -> Result<(), Errno> {
+        refuse("a shared receive queue", Errno::EOPNOTSUPP)
+    }
 
     /// Creates a queue pair. `cap` is what the program asked for, and gets.
     fn create_pair(&mut self, call: &Call, handle: u32, cap: &mut QpCap) -> Result<(), Errno>;
 
     fn destroy_pair(&mut self, handle: u32);
 
-    /// Answers the driver's part of a new address handle, protection domain or region.
-    fn address(&mut self, call: &Call, handle: u32);
+    /// Answers the driver's part of a query of the device, or of a new address handle or protection domain.
+    fn query(&mut self, _: &Call) {}
+
+    fn address(&mut self, _: &Call, _: u32) {
+        crate::fail("an address handle, which this device does not have");
+    }
 
     fn domain(&mut self, call: &Call, handle: u32) {
         call.driver_output(&handle);
+    }
+
+    /// The same for a new region, whose keys would be `key`. Returns its keys.
+    fn region(&mut self, _: &Call, key: u32) -> u32 {
+        key
     }
 
     /// The program has mapped memory of the device.
@@ -69,6 +80,8 @@ struct Device {
 static DEVICE: LazyLock<Mutex<Device>> = LazyLock::new(|| {
     let card: Box<dyn Card> = match kind().driver_id {
         driver_id::RXE => Box::new(rxe::Soft::default()),
+        driver_id::SIW => Box::new(siw::Warp::default()),
+        driver_id::EFA => Box::new(efa::Adapter::default()),
         _ => Box::new(mlx5::ConnectX::default()),
     };
     Mutex::new(Device { handles: 0, card })
@@ -173,6 +186,8 @@ impl Device {
             }
             (qp::OBJECT, qp::method::DESTROY) => {
                 self.card.destroy_pair(call.value(qp::destroy::HANDLE).unwrap_or_default() as u32);
+                // libibverbs waits until it has been told of so many events.
+                call.output(qp::destroy::RESP, &0_u32);
                 Ok(())
             }
             // The rest stays until the program ends.
@@ -196,6 +211,7 @@ impl Device {
                 let limits =
                     ExQueryDeviceResp { base: limits(), response_length, ..ExQueryDeviceResp::new_zeroed() };
                 call.output(OUT, &limits);
+                self.card.query(call);
             }
             cmd::QUERY_PORT => call.output(OUT, &port()),
             cmd::ALLOC_PD => {
@@ -203,7 +219,8 @@ impl Device {
                 self.card.domain(call, handle);
             }
             cmd::REG_MR => {
-                call.output(OUT, &RegMrResp { mr_handle: handle, lkey: handle << 8, rkey: handle << 8 })
+                let key = self.card.region(call, handle << 8);
+                call.output(OUT, &RegMrResp { mr_handle: handle, lkey: key, rkey: key });
             }
             cmd::CREATE_AH => {
                 call.output(OUT, &CreateAhResp { ah_handle: handle });
@@ -239,8 +256,8 @@ pub(crate) fn refuse<T>(what: &str, errno: Errno) -> Result<T, Errno> {
 
 fn limits() -> QueryDeviceResp {
     QueryDeviceResp {
-        node_guid: 0x0200_00ff_fe00_0001.into(),
-        sys_image_guid: 0x0200_00ff_fe00_0001.into(),
+        node_guid: tree::GUID.into(),
+        sys_image_guid: tree::GUID.into(),
         max_mr_size: u64::MAX,
         page_size_cap: !0xfff,
         vendor_id: 0x02c9,

@@ -228,7 +228,7 @@ impl Ring {
 }
 
 /// Ends the program if a request, whose pieces are at `at`, does not agree with itself. Its pieces may have more bytes than it: of
-/// `ibv_wr_set_sge_list`, librxe 44 counts the first piece again and again.
+/// `ibv_wr_set_sge_list`, librxe 44 counts the first piece again and again, and of `ibv_wr_set_inline_data_list` it counts no bytes.
 fn check(dma: &DmaInfo, at: u64, is_inline: bool) {
     let pieces =
         || (0..u64::from(dma.num_sge)).map(|number| read::<Sge>(at + number * size_of::<Sge>() as u64));

@@ -6,7 +6,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use uverbs_abi::types::{driver_id, link_layer};
+use uverbs_abi::types::{driver_id, link_layer, node_type};
+
+/// The device file, and its number, which is that of `/dev/null`: whoever opens it compares the number with what sysfs or netlink says.
+pub(crate) const NODE: &str = "uverbs0";
+pub(crate) const NUMBER: (u32, u32) = (1, 3);
+pub(crate) const GUID: u64 = 0x0200_00ff_fe00_0001;
 
 /// The prefixes of the paths that lead into the tree.
 const PREFIXES: [&str; 3] = ["/sys/class/infiniband_verbs", "/sys/class/infiniband", "/dev/infiniband"];
@@ -17,11 +22,11 @@ pub(crate) struct Kind {
     /// The driver, as `PLAYED_DRIVER` names it.
     driver: &'static str,
     pub(crate) driver_id: u32,
-    abi_version: u32,
-    name: &'static str,
-    /// The file by which the driver is known, and its content.
-    mark: (&'static str, &'static str),
-    node_type: &'static str,
+    pub(crate) abi_version: u32,
+    pub(crate) name: &'static str,
+    /// The file in sysfs by which the driver is known, and its content.
+    mark: Option<(&'static str, &'static str)>,
+    pub(crate) node_type: u8,
     pub(crate) link_layer: u8,
     pub(crate) lid: u16,
 }
@@ -33,8 +38,8 @@ const KINDS: &[Kind] = &[
         driver_id: driver_id::MLX5,
         abi_version: 1,
         name: "mlx5_0",
-        mark: ("device/modalias", "pci:v000015B3d00001017sv000015B3sd00000001bc02sc07i00"),
-        node_type: "1: CA",
+        mark: Some(("device/modalias", "pci:v000015B3d00001017sv000015B3sd00000001bc02sc07i00")),
+        node_type: node_type::IB_CA,
         link_layer: link_layer::INFINIBAND,
         lid: 1,
     },
@@ -43,9 +48,30 @@ const KINDS: &[Kind] = &[
         driver_id: driver_id::RXE,
         abi_version: uverbs_abi::rxe::ABI_VERSION,
         name: "rxe_0",
-        mark: ("parent", "eth0"),
-        node_type: "1: CA",
+        mark: Some(("parent", "eth0")),
+        node_type: node_type::IB_CA,
         link_layer: link_layer::ETHERNET,
+        lid: 0,
+    },
+    Kind {
+        driver: "siw",
+        driver_id: driver_id::SIW,
+        abi_version: uverbs_abi::siw::ABI_VERSION,
+        name: "siw_0",
+        mark: None,
+        node_type: node_type::RNIC,
+        link_layer: link_layer::ETHERNET,
+        lid: 0,
+    },
+    // An adapter that has reads and writes.
+    Kind {
+        driver: "efa",
+        driver_id: driver_id::EFA,
+        abi_version: uverbs_abi::efa::ABI_VERSION,
+        name: "efa_0",
+        mark: Some(("device/modalias", "pci:v00001D0Fd0000EFA2sv00001D0Fsd0000EFA2bc02sc00i00")),
+        node_type: node_type::UNSPECIFIED,
+        link_layer: link_layer::UNSPECIFIED,
         lid: 0,
     },
 ];
@@ -60,26 +86,33 @@ pub(crate) fn kind() -> &'static Kind {
     })
 }
 
-/// Paths, and contents. The device file is `/dev/null`: whoever opens it compares its number with that in `dev`.
+/// Paths, and contents.
 fn files(kind: &Kind) -> Vec<(String, String)> {
-    let verbs = [
-        ("abi_version", "6"),
-        ("uverbs0/dev", "1:3"),
-        ("uverbs0/abi_version", &kind.abi_version.to_string()),
-        ("uverbs0/ibdev", kind.name),
-        (&format!("uverbs0/{}", kind.mark.0), kind.mark.1),
-    ]
-    .map(|(path, content)| (format!("sys/class/infiniband_verbs/{path}"), format!("{content}\n")));
+    let (abi_version, node_type) = (kind.abi_version.to_string(), kind.node_type.to_string());
+    let (number, guid) = (format!("{}:{}", NUMBER.0, NUMBER.1), guid());
+    let verbs = [("dev", &*number), ("abi_version", &abi_version), ("ibdev", kind.name)]
+        .into_iter()
+        .chain(kind.mark)
+        .map(|(path, content)| (format!("infiniband_verbs/{NODE}/{path}"), content));
     let device = [
-        kind.mark,
-        ("node_type", kind.node_type),
-        ("node_guid", "0200:00ff:fe00:0001"),
-        ("sys_image_guid", "0200:00ff:fe00:0001"),
+        ("node_type", &*node_type),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
         ("fw_ver", "16.35.0"),
         ("ports/1/pkeys/0", "0xffff"),
     ]
-    .map(|(path, content)| (format!("sys/class/infiniband/{}/{path}", kind.name), format!("{content}\n")));
-    verbs.into_iter().chain(device).collect()
+    .into_iter()
+    .chain(kind.mark)
+    .map(|(path, content)| (format!("infiniband/{}/{path}", kind.name), content));
+    let all = ("infiniband_verbs/abi_version".to_owned(), "6");
+    let files = std::iter::once(all).chain(verbs).chain(device);
+    files.map(|(path, content)| (format!("sys/class/{path}"), format!("{content}\n"))).collect()
+}
+
+/// The GUID as sysfs writes it.
+fn guid() -> String {
+    let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", GUID >> shift & 0xffff));
+    groups.join(":")
 }
 
 /// The directory, which is filled at the first call.
@@ -102,7 +135,7 @@ fn fill(root: &Path) -> io::Result<()> {
         fs::write(path, content)?;
     }
     fs::create_dir_all(root.join("dev/infiniband"))?;
-    match symlink("/dev/null", root.join("dev/infiniband/uverbs0")) {
+    match symlink("/dev/null", root.join("dev/infiniband").join(NODE)) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
     }
