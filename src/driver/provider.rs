@@ -68,9 +68,9 @@ pub trait Provider: 'static {
     #[doc(hidden)]
     fn short<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
 
-    /// Shows the device every slot that was filled, and returns whether a command must notify it.
+    /// Shows the device every slot that was filled, by the shorter path or not, and returns whether a command must notify it.
     #[doc(hidden)]
-    fn publish(queue: &mut Sends) -> bool;
+    fn publish<const SHORT: bool>(queue: &mut Sends) -> bool;
 }
 
 macro_rules! providers {
@@ -127,9 +127,10 @@ macro_rules! providers {
                 }
 
                 #[inline(always)]
-                fn publish(queue: &mut Sends) -> bool {
+                fn publish<const SHORT: bool>(queue: &mut Sends) -> bool {
                     let sq::Rings::$name(ring) = &mut queue.0 else { return false };
-                    ring.publish() == Published::Shown
+                    let published = if SHORT { ring.publish_short() } else { ring.publish() };
+                    published == Published::Shown
                 }
             }
         )*

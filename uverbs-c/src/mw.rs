@@ -11,7 +11,6 @@ use crate::boundary::Pointer;
 use crate::mr::Mr;
 use crate::owned::{Owned, end};
 use crate::pd::Pd;
-use crate::post::post_send;
 use crate::qp::Qp;
 use uverbs::abi::types::{AccessFlags, wr_opcode};
 use zerocopy::FromZeros;
@@ -78,7 +77,7 @@ pub(crate) extern "C" fn bind_mw(qp: Option<&Qp>, mw: Option<&Mw>, bind: Option<
         bind_info: info,
         ..SendWr::new_zeroed()
     };
-    let answer = post_send(qp, Pointer::to(&wr), None);
+    let answer = (qp.post)(qp, Pointer::to(&wr), None);
     if answer == 0 {
         mw.c.rkey.set(key);
     }

@@ -56,86 +56,95 @@ pub(crate) fn halves(word: u64) -> (u32, u32) {
     (half(0), half(4))
 }
 
-/// A list of requests.
-struct List<'a> {
-    qp: &'a Qp,
-    /// The current request.
-    at: &'a mut Pointer,
+/// The forms of requests: of one piece; these, and inline bytes in one place; or any.
+const ONE_PIECE: u8 = 0;
+const SIMPLE: u8 = 1;
+const ANY: u8 = 2;
+
+/// Puts the requests of a list, up to the first that has another form, needs the general code, or is refused. This one is returned.
+// The position is passed by value, so that it is never stored in memory.
+#[inline(always)]
+fn put_list<L: Lower, const KIND: u8, const FORM: u8>(
+    qp: &Qp,
+    batch: &mut Batch<'_, L>,
+    mut at: Pointer,
+) -> (Answer, Pointer) {
+    while let Some(wr) = at.get::<SendWr>() {
+        let put = if KIND == ADDRESSED {
+            put_datagram::<L, FORM>(qp, batch, wr)
+        } else {
+            put_message::<L, FORM>(qp, batch, wr)
+        };
+        match put {
+            Ok(true) => at = wr.next,
+            Ok(false) => break,
+            Err(code) => return (Err(code), at),
+        }
+    }
+    (Ok(()), at)
 }
 
-impl List<'_> {
-    /// Puts its requests, up to the first that needs the general code. With `ONE`, these are those that have not exactly one piece.
-    #[inline(always)]
-    fn put_all<L: Lower, const KIND: u8, const ONE: bool>(&mut self, batch: &mut Batch<'_, L>) -> Answer {
-        while let Some(wr) = self.at.get::<SendWr>() {
-            let is_put = if KIND == ADDRESSED {
-                self.put_datagram::<L, ONE>(batch, wr)?
-            } else {
-                self.put_message::<L, ONE>(batch, wr)?
-            };
-            if !is_put {
-                break;
-            }
-            *self.at = wr.next;
-        }
-        Ok(())
+/// Puts a send, write or read.
+#[inline(always)]
+fn put_message<L: Lower, const FORM: u8>(qp: &Qp, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
+    let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
+    match wr.opcode {
+        wr_opcode::SEND => put::<L, FORM>(qp, batch, wr, &Opcode::Send),
+        wr_opcode::RDMA_WRITE => put::<L, FORM>(qp, batch, wr, &Opcode::Write(remote())),
+        wr_opcode::RDMA_READ => put::<L, FORM>(qp, batch, wr, &Opcode::Read(remote())),
+        _ => Ok(false),
     }
+}
 
-    /// Puts a send, write or read.
-    #[inline(always)]
-    fn put_message<L: Lower, const ONE: bool>(&self, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
-        let remote = || Remote { address: wr.wr[0], rkey: halves(wr.wr[1]).0 };
-        match wr.opcode {
-            wr_opcode::SEND => self.put::<L, ONE>(batch, wr, &Opcode::Send),
-            wr_opcode::RDMA_WRITE => self.put::<L, ONE>(batch, wr, &Opcode::Write(remote())),
-            wr_opcode::RDMA_READ => self.put::<L, ONE>(batch, wr, &Opcode::Read(remote())),
-            _ => Ok(false),
-        }
-    }
+#[inline(always)]
+fn put_datagram<L: Lower, const FORM: u8>(qp: &Qp, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
+    let immediate = match wr.opcode {
+        wr_opcode::SEND => None,
+        wr_opcode::SEND_WITH_IMM => Some(wr.imm_data),
+        _ => return Ok(false),
+    };
+    let [ah, to, ..] = wr.wr;
+    let (qp_num, qkey) = halves(to);
+    let ah = address(Pointer::from_word(ah).get())?;
+    put::<L, FORM>(qp, batch, wr, &ToAddress { ah, qp_num, qkey, immediate })
+}
 
-    #[inline(always)]
-    fn put_datagram<L: Lower, const ONE: bool>(&self, batch: &mut Batch<'_, L>, wr: &SendWr) -> Answer<bool> {
-        let immediate = match wr.opcode {
-            wr_opcode::SEND => None,
-            wr_opcode::SEND_WITH_IMM => Some(wr.imm_data),
-            _ => return Ok(false),
-        };
-        let [ah, to, ..] = wr.wr;
-        let (qp_num, qkey) = halves(to);
-        let ah = address(Pointer::from_word(ah).get())?;
-        self.put::<L, ONE>(batch, wr, &ToAddress { ah, qp_num, qkey, immediate })
-    }
-
-    #[inline(always)]
-    fn put<L: Lower, const ONE: bool>(
-        &self,
-        batch: &mut Batch<'_, L>,
-        wr: &SendWr,
-        opcode: &impl Terms,
-    ) -> Answer<bool> {
-        let flags = self.qp.flags(wr.send_flags);
-        let is_inline = flags.contains(SendFlags::INLINE);
-        if ONE {
-            let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1 && !is_inline) else {
-                return Ok(false);
-            };
+#[inline(always)]
+fn put<L: Lower, const FORM: u8>(
+    qp: &Qp,
+    batch: &mut Batch<'_, L>,
+    wr: &SendWr,
+    opcode: &impl Terms,
+) -> Answer<bool> {
+    let flags = qp.flags(wr.send_flags);
+    let is_inline = flags.contains(SendFlags::INLINE);
+    if FORM != ANY {
+        let Some(piece) = wr.sg_list.get::<Sge>().filter(|_| wr.num_sge == 1) else { return Ok(false) };
+        let put = if !is_inline {
             let data = Data::<_, NoBytes>::Pieces(std::slice::from_ref(piece).iter());
-            return Ok(batch.put(wr.wr_id, flags, opcode, None, &data).is_ok());
-        }
-        let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
-        if !is_inline {
-            let data = Data::<_, NoBytes>::Pieces(pieces.iter());
-            batch.put(wr.wr_id, flags, opcode, None, &data)?;
-            return Ok(true);
-        }
-        let bytes = match pieces {
-            [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
-            pieces => gathered(self.qp, pieces),
+            batch.put(wr.wr_id, flags, opcode, None, &data)
+        } else if FORM == SIMPLE
+            && let Some(bytes) = Pointer::from_word(piece.addr).some_items(piece.length as usize)
+        {
+            batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))
+        } else {
+            return Ok(false);
         };
-        let Some(bytes) = bytes else { return Ok(false) };
-        batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
-        Ok(true)
+        return Ok(put.is_ok());
     }
+    let pieces = pieces(wr.sg_list, wr.num_sge, batch.max_pieces())?;
+    if !is_inline {
+        let data = Data::<_, NoBytes>::Pieces(pieces.iter());
+        batch.put(wr.wr_id, flags, opcode, None, &data)?;
+        return Ok(true);
+    }
+    let bytes = match pieces {
+        [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
+        pieces => gathered(qp, pieces),
+    };
+    let Some(bytes) = bytes else { return Ok(false) };
+    batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
+    Ok(true)
 }
 
 impl<'a> Request<'a> {
@@ -250,39 +259,55 @@ pub(crate) fn choose<R: Rings>(qp: &Qp, queue: &SendQueue) -> Post {
     }
 }
 
-/// Posts a list by the paths of the driver `R` for the requests that are most often posted, and the others by the general code.
+/// Posts a list by the shorter path of the driver `R`, if it has one for the first request. What that does not put, the others do, or say why
+/// not.
 fn post_usual<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post::<R>(qp, list, bad, |queue, here, at| {
-        let is_first_of_one = |at: &Pointer| {
-            at.get::<SendWr>()
-                .is_some_and(|wr| wr.num_sge == 1 && wr.send_flags & SendFlags::INLINE.bits() == 0)
+    let is_short = match R::SHORT {
+        Short::Simple | Short::Everything => true,
+        Short::OnePiece => list
+            .get::<SendWr>()
+            .is_some_and(|wr| wr.num_sge == 1 && wr.send_flags & SendFlags::INLINE.bits() == 0),
+        Short::Nothing => false,
+    };
+    if !is_short {
+        return post_several::<R, KIND>(qp, list, bad);
+    }
+    let posted = qp.sends.try_with(|sending: &mut Sending| {
+        let queue = sending.queue.get_mut().ok()?;
+        let here = queue.here()?;
+        let (_, at) = {
+            let batch = &mut queue.short::<R, KIND>(here)?;
+            match R::SHORT {
+                Short::OnePiece => put_list::<_, KIND, ONE_PIECE>(qp, batch, list),
+                Short::Simple => put_list::<_, KIND, SIMPLE>(qp, batch, list),
+                Short::Everything | Short::Nothing => put_list::<_, KIND, ANY>(qp, batch, list),
+            }
         };
-        // What a short path does not put, the others do, or say why they don't.
-        match R::SHORT {
-            Short::Everything => {
-                if let Some(mut batch) = queue.short::<R, KIND>(here) {
-                    let _ = List { qp, at }.put_all::<_, KIND, false>(&mut batch);
-                }
-            }
-            Short::OnePiece if is_first_of_one(at) => {
-                if let Some(mut batch) = queue.short::<R, KIND>(here) {
-                    let _ = List { qp, at }.put_all::<_, KIND, true>(&mut batch);
-                }
-            }
-            Short::Nothing | Short::OnePiece => {}
-        }
-        if at.is_null() {
-            return Ok(());
-        }
-        match queue.several::<R, KIND>(here) {
-            Some(mut batch) => List { qp, at }.put_all::<_, KIND, false>(&mut batch),
-            None => Ok(()),
-        }
+        let shown = queue.publish_short::<R>(here);
+        Some(match shown {
+            Ok(()) => Ok(at),
+            Err(why) => Err(unseen(queue, why)),
+        })
+    });
+    match posted {
+        Some(Ok(at)) if at.is_null() => 0,
+        Some(Ok(at)) => post_several::<R, KIND>(qp, at, bad),
+        Some(Err(code)) => plain(told(Err(code), list, bad)),
+        None => post_several::<R, KIND>(qp, list, bad),
+    }
+}
+
+/// Posts a list by the path of the driver `R` for several requests, and the others by the general code.
+#[inline(never)]
+fn post_several<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    plain(post::<R>(qp, list, bad, |queue, here, at| match queue.several::<R, KIND>(here) {
+        Some(mut batch) => put_list::<_, KIND, ANY>(qp, &mut batch, at),
+        None => (Ok(()), at),
     }))
 }
 
 pub(crate) fn post_any<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post::<R>(qp, list, bad, |_, _, _| Ok(())))
+    plain(post::<R>(qp, list, bad, |_, _, at| (Ok(()), at)))
 }
 
 /// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
@@ -291,18 +316,17 @@ fn post<R: Rings>(
     qp: &Qp,
     list: Pointer,
     bad: Option<&mut Pointer>,
-    usual: impl FnOnce(&mut SendQueue, Here, &mut Pointer) -> Answer,
+    usual: impl FnOnce(&mut SendQueue, Here, Pointer) -> (Answer, Pointer),
 ) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
-    let mut at = list;
     let Some(here) = queue.here() else {
         if let Some(bad) = bad {
-            *bad = at;
+            *bad = list;
         }
         return Err(Refused::Elsewhere.into());
     };
-    let mut answer = usual(queue, here, &mut at);
+    let (mut answer, mut at) = usual(queue, here, list);
     // Usually no other request follows.
     if !at.is_null() && answer.is_ok() {
         answer = post_each(qp, queue, &mut at);
@@ -387,6 +411,10 @@ pub(crate) fn plain(answer: Answer) -> c_int {
 }
 
 /// The function in the header has already dereferenced `qp`, so it is not null.
-pub(crate) extern "C" fn post_send(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    (qp.post)(qp, list, bad)
+pub(crate) extern "C" fn post_send<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
+    match R::ONLY {
+        Some(RequestKind::Messages) => post_usual::<R, MESSAGES>(qp, list, bad),
+        Some(RequestKind::Addressed) => post_usual::<R, ADDRESSED>(qp, list, bad),
+        Some(RequestKind::Frames) | None => (qp.post)(qp, list, bad),
+    }
 }

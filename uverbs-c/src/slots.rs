@@ -108,7 +108,7 @@ pub(crate) fn operations<R: Rings>() -> ContextOps {
         176 qp::query_qp;
         184 qp::modify_qp;
         192 qp::destroy_qp;
-        200 post::post_send;
+        200 post::post_send::<R>;
         208 receive::post_recv::<R>;
         216 pd::create_ah;
         224 pd::destroy_ah;

@@ -75,6 +75,12 @@ pub(crate) trait SendRing {
     /// Shows the device every slot that was filled.
     fn publish(&mut self) -> Published;
 
+    /// The same for slots that were filled by [`SendRing::short`], if no others were filled before.
+    #[inline(always)]
+    fn publish_short(&mut self) -> Published {
+        self.publish()
+    }
+
     /// Discards the slots that were filled and not published.
     fn rewind(&mut self);
 
@@ -114,6 +120,8 @@ pub enum Short {
     Nothing,
     /// Requests of one piece. Others are refused with [`Refused::Lacks`].
     OnePiece,
+    /// Requests of one piece, or of inline bytes in one place.
+    Simple,
     /// All requests.
     Everything,
 }

@@ -1,7 +1,7 @@
 //! The parts of the data path that differ between drivers, for functions that are compiled once for each.
 
 use uverbs::raw::provider::{Efa, Mlx5, Rxe, Siw};
-use uverbs::raw::{Cursor, InPlace, Provider, Told, Unread};
+use uverbs::raw::{Cursor, InPlace, Provider, RequestKind, Told, Unread};
 
 use crate::boundary::Beside;
 use crate::cq::Cq;
@@ -59,6 +59,9 @@ pub(crate) trait Rings: Provider {
     /// Whether only this library changes the states of queue pairs, so that it knows them.
     const KNOWS_STATES: bool = true;
 
+    /// The kind of all requests, if the driver has queue pairs for one only.
+    const ONLY: Option<RequestKind> = None;
+
     /// How requests of the extended interface are written.
     const WRITTEN: Written;
 }
@@ -94,6 +97,7 @@ impl Rings for Efa {
         &cq.told
     }
 
+    const ONLY: Option<RequestKind> = Some(RequestKind::Addressed);
     const WRITTEN: Written = Written::InParts;
 }
 
@@ -107,5 +111,6 @@ impl Rings for Siw {
 
     const KNOWS_STATES: bool = false;
 
+    const ONLY: Option<RequestKind> = Some(RequestKind::Messages);
     const WRITTEN: Written = Written::Never;
 }

@@ -179,7 +179,7 @@ fn a_program_sends_to_a_queue_by_its_number() {
     (wr.wr_id, wr.sg_list, wr.num_sge) = (7, Pointer::to_first(&sge), 1);
     (wr.opcode, wr.send_flags) = (wr_opcode::SEND, SendFlags::SIGNALED.bits());
     wr.qp_type = number.into();
-    assert_eq!(post_send(&here, Pointer::to(&wr), None), 0);
+    assert_eq!(post_send::<Rxe>(&here, Pointer::to(&wr), None), 0);
 
     // The number is set before the data, then after it.
     for (wr_id, first) in [(8, true), (9, false)] {
@@ -254,7 +254,7 @@ fn a_queue_pair_that_was_opened_has_the_states_of_the_other() {
     assert_eq!(state(&opened), 1);
     let reset = QpAttr::new_zeroed();
     assert_eq!(modify_qp(Some(&opened), Some(&reset), QpAttrMask::STATE.bits() as c_int), 0);
-    assert_eq!(post_send(&opened, Pointer::NULL, None), nix::libc::EINVAL);
+    assert_eq!(post_send::<Rxe>(&opened, Pointer::NULL, None), nix::libc::EINVAL);
 
     for (comp_mask, code) in [(0x3, nix::libc::EINVAL), (0x1b, nix::libc::EOPNOTSUPP)] {
         let refused = open_qp(Some(world.context()), Some(&QpOpenAttr { comp_mask, ..attr }));
@@ -327,7 +327,7 @@ fn what_has_no_room_in_a_request_is_answered_as_by_the_library_of_the_driver() {
         (wr.opcode, wr.send_flags) = (opcode, flags);
         for (is_like_libmlx5, code) in [(false, invalid), (true, of_blocks)] {
             qp.is_like_libmlx5 = is_like_libmlx5;
-            assert_eq!(post_send(&qp, Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
+            assert_eq!(post_send::<Rxe>(&qp, Pointer::to(&wr), Some(&mut bad)), code, "{pieces} {opcode}");
         }
     }
     // A queue pair without a receive queue has no room for a receive.

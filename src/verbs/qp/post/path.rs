@@ -81,18 +81,20 @@ impl<T: QpType> QueuePair<T> {
         let posted = sends.post_list::<R, _, _>(
             requests,
             |SendRequest { wr_id, operation, data, flags }| {
-                let data = match data {
-                    Local::Segments([segment]) if !IS_INLINE => SimpleData::Piece(segment.sge()),
-                    Local::Inline(bytes) if IS_INLINE => SimpleData::Bytes(bytes),
-                    Local::Segments(_) | Local::Inline(_) => return None,
+                let data = if IS_INLINE {
+                    let Local::Inline(bytes) = data else { return None };
+                    SimpleData::Bytes(bytes)
+                } else {
+                    let Local::Segments([segment]) = data else { return None };
+                    SimpleData::Piece(segment.sge())
                 };
                 Some(Simple { wr_id: *wr_id, flags: *flags, operation, data })
             },
             |slot, request| match request.data {
-                Local::Segments(segments) if !IS_INLINE => {
-                    held.hold(slot, segments, request.operation.address());
+                Local::Segments([segment]) => {
+                    held.hold(slot, std::slice::from_ref(segment), request.operation.address());
                 }
-                _ => held.hold(slot, &[], request.operation.address()),
+                Local::Segments(_) | Local::Inline(_) => held.hold(slot, &[], request.operation.address()),
             },
         );
         // Usually all are posted, or none.

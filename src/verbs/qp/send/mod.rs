@@ -137,7 +137,7 @@ impl SendQueue {
             }
         });
         match halfway.0.origin.ask() {
-            Some(here) => Ok(halfway.publish::<R>(here)),
+            Some(here) => Ok(halfway.publish::<R>(false, here)),
             None => Err(Refused::Elsewhere.into()),
         }
     }
@@ -157,7 +157,11 @@ impl SendQueue {
         // The number of pieces is then not checked again.
         let pieces = if F::IS_OF_ONE_PIECE { 1 } else { *pieces };
         let (inline, counting) = (*inline, None);
-        let is_short = R::SHORT == Short::Everything || R::SHORT == Short::OnePiece && F::IS_OF_ONE_PIECE;
+        let is_short = match R::SHORT {
+            Short::Nothing => false,
+            Short::OnePiece => F::IS_OF_ONE_PIECE,
+            Short::Simple | Short::Everything => true,
+        };
         let ring = R::of(sends)?;
         with_kind!(F::KIND, KIND => {
             if is_short {
@@ -171,7 +175,7 @@ impl SendQueue {
         });
         // To keep the first answer while several requests are put costs more than to check again.
         let here = if count.is_none() { here } else { halfway.0.origin.ask()? };
-        Some(halfway.publish::<R>(here))
+        Some(halfway.publish::<R>(is_short, here))
     }
 
     /// The same for requests that all have one piece, or all have inline bytes: see [`SendRing::post_list`].
@@ -381,11 +385,12 @@ struct Halfway<'a>(&'a mut SendQueue);
 impl Halfway<'_> {
     /// Shows the device all that was filled.
     #[inline(always)]
-    fn publish<R: Stored>(self, here: Here) -> Result<(), Unseen> {
-        if self.0.bound.is_some() {
+    fn publish<R: Stored>(self, is_short: bool, here: Here) -> Result<(), Unseen> {
+        if !is_short && self.0.bound.is_some() {
             self.0.show_counters();
         }
-        let published = self.0.ring::<R>().map(SendRing::publish);
+        let ring = self.0.ring::<R>();
+        let published = ring.map(|ring| if is_short { ring.publish_short() } else { ring.publish() });
         let SendQueue { context, doorbell, .. } = &mut *self.0;
         let shown = match published {
             Some(Published::Shown) => context.ring(SEND, doorbell, here),

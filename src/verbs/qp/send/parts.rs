@@ -59,14 +59,24 @@ impl SendQueue {
         if self.bound.is_some() {
             self.show_counters();
         }
-        let must_notify = P::publish(&mut self.sends);
+        let must_notify = P::publish::<false>(&mut self.sends);
         if must_notify { self.context.ring(SEND, &mut self.doorbell, here) } else { Ok(()) }
     }
 
     /// The same without a check, if a request was begun by [`SendQueue::one`] with one, and the device needs no command.
     #[inline(always)]
     pub fn publish_begun<P: Provider>(&mut self) {
-        P::publish(&mut self.sends);
+        P::publish::<false>(&mut self.sends);
+    }
+
+    /// Shows the device what was put by [`SendQueue::short`], with nothing put before. `here` is what that got.
+    ///
+    /// # Errors
+    /// As [`SendQueue::publish_here`].
+    #[inline(always)]
+    pub fn publish_short<P: Provider>(&mut self, here: Here) -> Result<(), Unseen> {
+        let must_notify = P::publish::<true>(&mut self.sends);
+        if must_notify { self.context.ring(SEND, &mut self.doorbell, here) } else { Ok(()) }
     }
 
     /// Begins a request. Its data, and its address if `opcode` contains none, are set afterwards.
