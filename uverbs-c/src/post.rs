@@ -259,31 +259,37 @@ pub(crate) fn choose<R: Rings>(qp: &Qp, queue: &SendQueue) -> Post {
     }
 }
 
-/// Posts a list by the shorter path of the driver `R`, if it has one for the first request. What that does not put, the others do, or say why
-/// not.
+/// Posts a list by code for the form of its first request.
 fn post_usual<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    let is_short = match R::SHORT {
-        Short::Simple | Short::Everything => true,
-        Short::OnePiece => list
-            .get::<SendWr>()
-            .is_some_and(|wr| wr.num_sge == 1 && wr.send_flags & SendFlags::INLINE.bits() == 0),
-        Short::Nothing => false,
-    };
-    if !is_short {
-        return post_several::<R, KIND>(qp, list, bad);
+    let is_inline = |wr: &SendWr| wr.send_flags & SendFlags::INLINE.bits() != 0;
+    match (R::SHORT, list.get::<SendWr>()) {
+        (Short::Everything, _) => post_form::<R, KIND, ANY, true>(qp, list, bad),
+        (Short::OnePiece, Some(wr)) if wr.num_sge == 1 && !is_inline(wr) => {
+            post_form::<R, KIND, ONE_PIECE, true>(qp, list, bad)
+        }
+        (Short::Simple, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, true>(qp, list, bad),
+        (_, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, false>(qp, list, bad),
+        _ => post_several::<R, KIND>(qp, list, bad),
     }
+}
+
+/// Posts a list up to the first request of another form, by the shorter path of the driver `R` if it has one for this form. What is not put
+/// here, the other functions put, or say why not.
+#[inline(never)]
+fn post_form<R: Rings, const KIND: u8, const FORM: u8, const IS_SHORT: bool>(
+    qp: &Qp,
+    list: Pointer,
+    bad: Option<&mut Pointer>,
+) -> c_int {
     let posted = qp.sends.try_with(|sending: &mut Sending| {
         let queue = sending.queue.get_mut().ok()?;
         let here = queue.here()?;
-        let (_, at) = {
-            let batch = &mut queue.short::<R, KIND>(here)?;
-            match R::SHORT {
-                Short::OnePiece => put_list::<_, KIND, ONE_PIECE>(qp, batch, list),
-                Short::Simple => put_list::<_, KIND, SIMPLE>(qp, batch, list),
-                Short::Everything | Short::Nothing => put_list::<_, KIND, ANY>(qp, batch, list),
-            }
+        let (_, at) = if IS_SHORT {
+            put_list::<_, KIND, FORM>(qp, &mut queue.short::<R, KIND>(here)?, list)
+        } else {
+            put_list::<_, KIND, FORM>(qp, &mut queue.several::<R, KIND>(here)?, list)
         };
-        let shown = queue.publish_short::<R>(here);
+        let shown = if IS_SHORT { queue.publish_short::<R>(here) } else { queue.publish_here::<R>(here) };
         Some(match shown {
             Ok(()) => Ok(at),
             Err(why) => Err(unseen(queue, why)),

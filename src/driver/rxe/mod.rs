@@ -230,7 +230,13 @@ impl<S: Slots<RecvWqe>> LowerReceive for Writing<S> {
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
-        let Some((length, count)) = put_pieces(&mut slot, pieces) else { return Err(Refused::TooLarge) };
+        // Usually there is one piece.
+        let put = if pieces.len() == 1 {
+            put_pieces(&mut slot, pieces.take(1))
+        } else {
+            put_others(slot.lend(), pieces)
+        };
+        let Some((length, count)) = put else { return Err(Refused::TooLarge) };
         slot.put::<{ offset_of!(RecvWqe, wr_id) }, _>(wr_id);
         slot.put::<{ offset_of!(RecvWqe, dma) }, _>(whole(length, count));
         self.0.filled();
@@ -350,6 +356,7 @@ where
     B: Iterator<Item = &'b [u8]> + Clone,
 {
     let put = match data {
+        Data::Pieces(pieces) if pieces.len() == 1 => put_pieces(slot, pieces.clone().take(1)),
         Data::Pieces(pieces) => put_pieces(slot, pieces.clone()),
         Data::Inline(bytes) => {
             let at = |at: usize, bytes: &[u8]| slot.put_bytes(at, bytes).then_some(at + bytes.len());
@@ -449,32 +456,30 @@ impl ReceiveRing for Watched {
 /// Writes pieces of memory behind a request, and returns the number of bytes and of pieces. `None` if they do not fit into the slot, or
 /// if their lengths add up to 4 GiB or more.
 #[inline(always)]
-fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P) -> Option<(u32, u32)>
+fn put_pieces<W, P>(slot: &mut Slot<'_, W>, pieces: P) -> Option<(u32, u32)>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    // Usually there is one piece.
-    if pieces.len() != 1 {
-        return put_others(slot.lend(), pieces);
-    }
-    let first = pieces.next()?;
-    let first = first.borrow();
-    slot.put_item(0, first).then_some((first.length, 1))
-}
-
-#[cold]
-#[inline(never)]
-fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl Iterator<Item: Borrow<Sge>>) -> Option<(u32, u32)> {
-    let (mut length, mut count) = (0_u32, 0);
+    let (mut length, mut count) = (0_u64, 0);
     for piece in pieces {
         let piece = piece.borrow();
-        length = length.checked_add(piece.length)?;
+        length += u64::from(piece.length);
         if !slot.put_item(count, piece) {
             return None;
         }
         count += 1;
     }
-    Some((length, count as u32))
+    Some((u32::try_from(length).ok()?, count as u32))
+}
+
+/// The same for another number of pieces than one, without making the code around it longer.
+#[cold]
+#[inline(never)]
+fn put_others<W>(
+    mut slot: Slot<'_, W>,
+    pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
+) -> Option<(u32, u32)> {
+    put_pieces(&mut slot, pieces)
 }
 
 /// The state of a request's data before any of it is transferred.

@@ -19,6 +19,7 @@ use uverbs_abi::types::{qp_state, wc_opcode};
 use super::sends::put_pieces;
 use super::slots::{RECEIVE, ReceiveHead, ReceiveSlots, are_free, mark, take_back};
 use crate::driver::request::{Refused, Sge};
+use crate::driver::ring::Slot;
 use crate::driver::ring::flagged;
 use crate::driver::seam::{FillReceives, Late, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result};
@@ -95,6 +96,13 @@ impl<const IS_SHOWN: bool> Drop for Writing<'_, IS_SHOWN> {
     }
 }
 
+/// Writes another number of pieces than one, without making the code around it longer.
+#[cold]
+#[inline(never)]
+fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl ExactSizeIterator<Item: Borrow<Sge>>) -> Option<u8> {
+    put_pieces(&mut slot, pieces, MAX_SGE)
+}
+
 impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
     #[inline(always)]
     fn next_slot(&self) -> u32 {
@@ -113,7 +121,13 @@ impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
         let Some(mut free) = self.slots.free(self.next) else { return Err(Refused::Full) };
         let mut slot = free.slot();
         slot.put::<{ offset_of!(Rqe, id) }, _>(wr_id);
-        let Some(count) = put_pieces(&mut slot, pieces, MAX_SGE) else { return Err(Refused::TooLarge) };
+        // Usually there is one piece.
+        let put = if pieces.len() == 1 {
+            put_pieces(&mut slot, pieces.take(1), MAX_SGE)
+        } else {
+            put_others(slot.lend(), pieces)
+        };
+        let Some(count) = put else { return Err(Refused::TooLarge) };
         let word = mark(WQE_VALID, count, OP_RECEIVE);
         if !IS_SHOWN && self.next == self.state.published {
             self.state.word = word;

@@ -186,30 +186,13 @@ fn put_head(slot: &mut Slot<'_, SendHead>, wr_id: u64, rkey: u32, address: u64) 
 
 /// Writes pieces of memory after the head of a request, and returns their number. `None` if there are more than `most`.
 #[inline(always)]
-pub(super) fn put_pieces<W, P>(slot: &mut Slot<'_, W>, mut pieces: P, most: usize) -> Option<u8>
+pub(super) fn put_pieces<W, P>(slot: &mut Slot<'_, W>, pieces: P, most: usize) -> Option<u8>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    // Usually there is one piece.
-    if pieces.len() != 1 {
-        return put_others(slot.lend(), pieces, most);
-    }
-    slot.put_item(0, pieces.next()?.borrow()).then_some(1)
-}
-
-#[cold]
-#[inline(never)]
-fn put_others<W>(
-    mut slot: Slot<'_, W>,
-    pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
-    most: usize,
-) -> Option<u8> {
     let count = pieces.len();
-    if count > most {
-        return None;
-    }
     // For a read of zero bytes the kernel reads the first piece in any case.
-    if !slot.put_item(0, &Sge::default()) {
+    if count > most || count == 0 && !slot.put_item(0, &Sge::default()) {
         return None;
     }
     for (index, piece) in pieces.enumerate() {
@@ -236,7 +219,13 @@ where
         Data::Pieces(pieces) => {
             // A read has one destination, which the kernel always takes from the slot.
             let most = if opcode == OP_READ { 1 } else { MAX_SGE };
-            let count = put_pieces(slot, pieces.clone(), most).ok_or(Refused::TooLarge)?;
+            // Usually there is one piece.
+            let count = if pieces.len() == 1 {
+                put_pieces(slot, pieces.clone().take(1), most)
+            } else {
+                put_pieces(slot, pieces.clone(), most)
+            };
+            let count = count.ok_or(Refused::TooLarge)?;
             Ok(mark(flags, count, opcode))
         }
         Data::Inline(parts) => {

@@ -300,6 +300,9 @@ impl<'a> Slots<'a> {
             }
             ([segment], Some(address)) => self.hold_datagram(slot, Some(segment.region()), address),
             ([], Some(address)) => self.hold_datagram(slot, None, address),
+            (segments, None) if segments.iter().all(|segment| segment.region().key() == self.key) => {
+                self.held.idle = 0;
+            }
             _ => self.key = self.held.hold_several(self.key, slot, segments, address),
         }
     }

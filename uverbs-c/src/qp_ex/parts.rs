@@ -5,10 +5,13 @@ use std::ffi::c_int;
 
 use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
-use uverbs::raw::{ADDRESSED, Data, Here, Opcode, SendQueue};
+use uverbs::raw::{ADDRESSED, Data, Here, Opcode, SendQueue, Sge};
 
-use super::begun::{NoPieces, Stage, finish};
-use super::data::{one, set_inline_data as set_inline_data_of_any, set_sge as set_sge_of_any};
+use super::begun::{NoBytes, NoPieces, Stage, finish};
+use super::data::{
+    one, set_inline_data as set_inline_data_of_any, set_sge as set_sge_of_any, wr_set_inline_data_list,
+    wr_set_sge_list,
+};
 use super::{complete as complete_any, nothing_held, set_address_again};
 use crate::abi::{self, Function};
 use crate::answer::Answer;
@@ -25,6 +28,8 @@ pub(super) fn choose<R: Rings>(part: &mut abi::QpEx) {
     part.wr_send_imm = send_imm::<R> as Function;
     part.wr_set_ud_addr = set_ud_addr::<R> as Function;
     (part.wr_set_sge, part.wr_set_inline_data) = (set_sge::<R> as Function, set_inline_data::<R> as Function);
+    part.wr_set_sge_list = set_sge_list::<R> as Function;
+    part.wr_set_inline_data_list = set_inline_data_list::<R> as Function;
     if part.qp_base.qp_type == u32::from(qp_type::DRIVER) {
         part.wr_rdma_read = rdma_read::<R> as Function;
         part.wr_rdma_write = rdma_write::<R> as Function;
@@ -152,6 +157,34 @@ extern "C" fn set_inline_data<R: Rings>(qp: &Qp, addr: Pointer, length: usize) {
         data.is_some_and(|data| written!(qp, |batch| batch.set_data(SendFlags::INLINE, None, &data)));
     if !is_set {
         set_inline_data_of_any(qp, addr, length);
+    }
+}
+
+/// A list of so many pieces is read before its count is checked, which the queue does.
+const FEW: usize = 2;
+
+extern "C" fn set_sge_list<R: Rings>(qp: &Qp, count: usize, list: Pointer) {
+    let pieces = if matches!(count, 1..=FEW) { list.items::<Sge>(count) } else { None };
+    let is_set = pieces.is_some_and(|pieces| {
+        let data = Data::<_, NoBytes>::Pieces(pieces.iter());
+        written!(qp, |batch| batch.set_data(SendFlags::SIGNALED, None, &data))
+    });
+    if !is_set {
+        wr_set_sge_list(qp, count, list);
+    }
+}
+
+extern "C" fn set_inline_data_list<R: Rings>(qp: &Qp, count: usize, list: Pointer) {
+    let is_gathered = is_short(qp)
+        && qp.gathered.with(|gathered| match gathered.of_buffers(list, count) {
+            Some(bytes) => {
+                set_inline_data::<R>(qp, Pointer::to_first(bytes), bytes.len());
+                true
+            }
+            None => false,
+        });
+    if !is_gathered {
+        wr_set_inline_data_list(qp, count, list);
     }
 }
 

@@ -37,7 +37,7 @@ impl Sends {
         Ok(())
     }
 
-    /// Sets the data of the last request, if it is one piece, or inline bytes of a message. Returns false, with nothing done, if it is
+    /// Sets the data of the last request, if it is one piece, or two pieces or inline bytes of a message. Returns false, with nothing done, if it is
     /// neither, or if the request cannot have it.
     #[inline(always)]
     fn set_quick<'b, P, B>(&mut self, data: &Data<P, B>) -> bool
@@ -61,6 +61,24 @@ impl Sends {
             put_piece::<BEHIND_REMOTE>(slot, &sge);
             said.write::<true>(slot);
             self.numbers.set_bytes(self.lane(), said.bytes);
+            return true;
+        }
+        if let Data::Pieces(pieces) = data
+            && pieces.len() == TX_DESC_NUM_BUFS
+        {
+            let mut pieces = pieces.clone();
+            let both = (pieces.next(), pieces.next());
+            let (Some(first), Some(second), Some(slot), true) =
+                (both.0, both.1, requests.get_mut(at), *is_message)
+            else {
+                return false;
+            };
+            let (first, second) = (first.borrow(), second.borrow());
+            let bytes = u64::from(first.length) + u64::from(second.length);
+            let Ok(said) = Said::of_pieces(TX_DESC_NUM_BUFS, bytes) else { return false };
+            put_piece::<DATA>(slot, first);
+            put_piece::<{ DATA + size_of::<Sge>() }>(slot, second);
+            said.write::<false>(slot);
             return true;
         }
         let Some(bytes) = data.only_bytes().filter(|_| *is_message) else { return false };
