@@ -4,9 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::root;
+use super::{lanes, root};
 
 #[path = "../common/pages.rs"]
 mod pages;
@@ -103,16 +103,6 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The shell scripts below a directory.
-fn scripts(directory: &Path) -> Vec<PathBuf> {
-    let paths = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let is_script = |path: &Path| path.extension().is_some_and(|end| end == "sh");
-    paths
-        .flat_map(|path| if path.is_dir() { scripts(&path) } else { vec![path] })
-        .filter(|path| is_script(path))
-        .collect()
-}
-
 /// The words of a command, without the assignments before it and without quoted text.
 fn words(command: &str) -> Vec<&str> {
     let outside = command.split(['\'', '"']).step_by(2).flat_map(str::split_whitespace);
@@ -133,9 +123,9 @@ struct Known {
 impl Known {
     fn new() -> Self {
         let (ci, vm) = (read(".ci/run"), read("tests/vm/run"));
-        let lanes = scripts(&root().join("tests/vm")).into_iter().filter_map(|path| {
-            let text = read(&path);
-            text.contains("\n# Lane ").then(|| path.file_stem().expect("a name").display().to_string())
+        let heads = lanes::heads();
+        let rows = heads.iter().flat_map(|(lane, head)| {
+            lanes::said(head, "kernels").map(move |kernel| format!("{lane}@{kernel}"))
         });
         let between = |text: &str, from: &str, to: &str| {
             text.split(from).nth(1).and_then(|rest| rest.split(to).next()).expect(from).to_owned()
@@ -148,10 +138,10 @@ impl Known {
         let manifests = manifests.iter().chain(&["tests/vhca", "tests/vpci"]);
         let name = |place: &&str| between(&read(Path::new(place).join("Cargo.toml")), "\nname = \"", "\"");
         let known = Self {
-            lanes: lanes.collect(),
+            lanes: heads.keys().cloned().collect(),
             kernels: kernels.flat_map(|name| [format!("{name}-debug"), name]).collect(),
             steps: between(&ci, "\nSTEPS=\"", "\n\"").lines().filter_map(first).collect(),
-            rows: between(&ci, "\nLANES=\"", "\n\"").lines().filter_map(first).collect(),
+            rows: rows.collect(),
             packages: manifests.map(name).collect(),
             program: super::sources(&["src/bin"]).into_values().collect(),
         };

@@ -2,8 +2,9 @@
 # Lane beside-programs: what whole programs cost with the drop-in and with Debian's libibverbs, on rxe. It boots with -icount, so that the guest's
 # clock counts instructions. See lib/guest.sh, beside/README.md.
 #
-# order: 7
 # kernels: 6.1
+# order: 7
+# only: 6.1
 # packages: binutils gcc libc6-dev libibverbs-dev perftest strace valgrind
 # boot: "--qemu-opts=-icount shift=0,sleep=off -cpu max"
 # boot: "--append=mitigations=off nokaslr norandmaps tsc_early_khz=1000000"

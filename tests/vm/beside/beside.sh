@@ -2,6 +2,7 @@
 # Lane beside: what operations cost through this crate and through Debian's libibverbs, in the same guest. It boots with
 # -icount, so that the guest's clock counts instructions. See lib/guest.sh, beside/README.md.
 #
+# kernels: 6.1
 # order: 4
 # packages: gcc libc6-dev libibverbs-dev strace
 # The guest's time goes on by one nanosecond with each instruction, and stands still for nothing else.

@@ -2,6 +2,7 @@
 # Lane dropin-card: programs of several releases of Debian with the drop-in for libibverbs, end to end, on a virtual ConnectX with RoCE v2. A wire leads to a
 # second one, for raw packets. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
 # order: 2
 # limit: 1800
 # vhca: --port roce --wire one,two

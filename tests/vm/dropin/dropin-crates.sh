@@ -2,8 +2,9 @@
 # Lane dropin-crates: examples and tests of the crates of Rust's registry that bind libibverbs, with the drop-in for it, on rxe. Runs in the guest; see
 # lib/guest.sh.
 #
-# order: 6
 # kernels: 6.1
+# order: 6
+# only: 6.1
 # packages: cmake make pkg-config libclang-dev gcc libc6-dev libibverbs-dev librdmacm-dev libnl-3-dev libnl-route-3-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5

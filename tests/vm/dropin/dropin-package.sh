@@ -2,6 +2,10 @@
 # Lane dropin-package: the Debian packages of the drop-in and of the program, in installed systems of several releases of Debian, on rxe: the
 # drop-in beside libibverbs1, removed, purged, and in its place; the program installed and purged. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 6.1
+# due: later uverbs-c !uverbs-c/src !uverbs-c/mlx5/src !uverbs-c/efa/src $RUNNER
+# due: tests/vm/lib/dropin-common.sh tests/vm/lib/listening.sh tests/vm/lib/roots.py
 # packages: mmdebstrap binutils
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5

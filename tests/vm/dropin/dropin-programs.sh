@@ -2,6 +2,7 @@
 # Lane dropin-programs: the programs of rdma-core in several releases of Debian, with the drop-in for libibverbs, end to end, on rxe. They are in roots
 # made of those releases' packages. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
 # order: 2
 # limit: 1800
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

@@ -2,6 +2,7 @@
 # Lane dropin-pyverbs: the test suites of the pyverbs of Debian 13 and sid on rxe, with those releases' libibverbs and with the drop-in, in roots of their own.
 # Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
 # order: 3
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5

@@ -3,6 +3,9 @@
 # the guest; see lib/guest.sh.
 #
 # kernels: 6.1
+# by default: 6.1
+# due: later $RXE $DROPIN
+# only: 6.1
 # packages: gcc libc6-dev libibverbs-dev musl-tools
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MUSL build --profile dropin --package uverbs-c --target x86_64-unknown-linux-musl

@@ -2,6 +2,9 @@
 # Lane dropin-suites: the drop-in beside the libibverbs of several releases of Debian, on rxe: names, descriptions, and programs compiled with each
 # release's headers. The machine's own release, and those in roots made of other releases' packages. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1
+# by default: 6.1
+# due: later $DRIVER $DROPIN tests/vm/lib/roots.py
 # order: 5
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

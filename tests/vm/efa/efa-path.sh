@@ -2,8 +2,9 @@
 # Lane efa-path: what posting and polling cost on a virtual EFA, over reliable datagrams and over UD, through this crate, through the drop-in and through
 # libibverbs with libefa. Runs in the guest; see lib/guest.sh, beside/README.md.
 #
-# order: 8
 # kernels: 7.x
+# order: 8
+# only: 7.x
 # packages: gcc libc6-dev libibverbs-dev libfabric-dev mmdebstrap
 # vefa:
 # module: EFA_MODULE efa

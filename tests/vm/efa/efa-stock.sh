@@ -1,8 +1,9 @@
 #!/bin/sh
 # Lane efa-stock: a virtual EFA under the stock software of Debian sid, which judges it. Runs in the guest; see lib/guest.sh.
 #
-# order: 6
 # kernels: 6.1 7.x
+# order: 6
+# only: 6.1 7.x
 # packages: ibverbs-utils libibverbs-dev gcc libc6-dev mmdebstrap
 # vefa:
 # module: EFA_MODULE efa

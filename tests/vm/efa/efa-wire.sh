@@ -1,8 +1,9 @@
 #!/bin/sh
 # Lane efa-wire: two virtual EFAs with a wire between them, under the libfabric of Debian sid. Runs in the guest; see lib/guest.sh.
 #
-# order: 8
 # kernels: 6.1 7.x
+# order: 8
+# only: 6.1 7.x
 # packages: ibverbs-utils mmdebstrap
 # vefa: --wire one,two --mac 00:11:22:33:44:01
 # vefa: --wire two,one --mac 00:11:22:33:44:02

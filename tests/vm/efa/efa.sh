@@ -1,8 +1,13 @@
 #!/bin/sh
 # Lane efa: the kernel's efa driver on a virtual EFA: queues, reliable datagrams, completion counters. Runs in the guest; see lib/guest.sh.
 #
-# order: 6
 # kernels: 6.1 7.x
+# by default: 7.x
+# due: $DRIVER !src/mlx5 !src/driver/mlx5 !src/driver/rxe !src/driver/siw !src/counters !src/flow
+# due: tests/vefa tests/vpci tests/vm/lib/mlx5.py tests/vm/lib/modules.py tests/vm/efa/device.sh tests/vm/lib/dropin-common.sh
+# due: $TESTS src/bin/uverbs tests/vm/lib/statistics.sh tests/vm/lib/compare-statistics $EXAMPLES
+# order: 6
+# only: 6.1 7.x
 # vefa:
 # module: EFA_MODULE efa
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane mlx5-connected: queue pairs of all kinds on an InfiniBand port of a virtual ConnectX. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: later $CARD tests/vm/mlx5/connected tests/vm/lib/both-sides.sh
 # order: 7
 # packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband

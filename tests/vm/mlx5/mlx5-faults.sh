@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane mlx5-faults: what goes wrong around connections on an InfiniBand port of a virtual ConnectX. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN $TESTS tests/vm/mlx5/connected
 # order: 5
 # packages: gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband

@@ -2,6 +2,9 @@
 # Lane mlx5-infiniband: queue pairs of all kinds between two virtual ConnectXes with ports of InfiniBand and a wire between them. Runs in the guest;
 # see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN tests/vm/lib/both-sides.sh src/bin/uverbs
 # order: 7
 # packages: ibverbs-utils perftest
 # vhca: --port infiniband --lid 7 --wire one,two

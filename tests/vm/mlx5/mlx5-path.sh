@@ -2,6 +2,7 @@
 # Lane mlx5-path: what posting and polling cost on the virtual ConnectX, with raw packets, and reads of counters, through this crate, through the
 # drop-in and through libibverbs. Runs in the guest; see lib/guest.sh, beside/README.md.
 #
+# kernels: 6.1
 # order: 8
 # packages: gcc libc6-dev libibverbs-dev
 # vhca:

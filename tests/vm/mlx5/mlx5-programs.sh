@@ -2,8 +2,9 @@
 # Lane mlx5-programs: what whole programs cost with the drop-in and with Debian's libibverbs, on an InfiniBand port of a virtual ConnectX. Runs in
 # the guest; see lib/guest.sh, beside/README.md.
 #
-# order: 8
 # kernels: 6.1
+# order: 8
+# only: 6.1
 # packages: binutils gcc libc6-dev libibverbs-dev perftest strace valgrind
 # vhca: --port infiniband
 # cargo: UVERBS_BESIDE build --release --package uverbs-beside

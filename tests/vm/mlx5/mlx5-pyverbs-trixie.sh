@@ -2,6 +2,7 @@
 # Lane mlx5-pyverbs-trixie: the same as mlx5-pyverbs with the pyverbs, libibverbs and libmlx5 of Debian 13, in a root of its own. Runs in the guest; see
 # lib/guest.sh.
 #
+# kernels: 6.1 7.x
 # order: 3
 # packages: ibverbs-utils ibverbs-providers
 # vhca: --port roce

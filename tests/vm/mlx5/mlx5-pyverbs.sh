@@ -2,6 +2,7 @@
 # Lane mlx5-pyverbs: the test suite of pyverbs on a virtual ConnectX with RoCE v2, with libibverbs and with the drop-in. Runs in the guest; see
 # lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
 # order: 6
 # packages: ibverbs-utils python3-pyverbs
 # vhca: --port roce

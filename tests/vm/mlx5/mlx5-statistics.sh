@@ -2,6 +2,11 @@
 # Lane mlx5-statistics: what the kernel's tools show of the counters of two virtual ConnectXes, one with a port of InfiniBand and one with
 # RoCE v2. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: later tests/vhca/src/queue_counter.rs tests/vhca/src/port_counter.rs tests/vhca/src/ifc/counter.rs
+# due: tests/vhca/src/command/queue_counter.rs tests/vhca/src/command/port_counter.rs tests/card/bound.rs
+# due: src/device/netlink src/device/statistics src/bin/uverbs/rules src/bin/uverbs/export/flows.rs
 # order: 7
 # packages: ibverbs-utils perftest ethtool gcc libc6-dev libibverbs-dev
 # vhca: --port infiniband

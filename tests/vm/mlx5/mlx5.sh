@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane mlx5: the kernel's mlx5 drivers on a virtual ConnectX (tests/vhca). Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: $MLX5 $TESTS tests/vm/mlx5/peer.c $EXAMPLES
 # order: 3
 # limit: 1800
 # packages: gcc libc6-dev libibverbs-dev

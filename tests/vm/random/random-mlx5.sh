@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane random-mlx5: the same as lane random on a virtual ConnectX (tests/vhca). Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN src/soft tests/random tests/common tests/vm/random tests/vm/lib/say.h
 # order: 3
 # packages: gcc libc6-dev libibverbs-dev
 # The kernel's log is long, and is read at the end.

@@ -2,6 +2,9 @@
 # Lane random: random programs on the kernel's software device, each held against the soft device; see tests/random/README.md. Runs
 # in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: later $RXE $DROPIN src/soft tests/random tests/common tests/vm/random tests/vm/lib/say.h
 # order: 2
 # packages: gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random

@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane export: Debian's Prometheus scrapes `uverbs export`, which runs without rights on the kernel's software RoCE device. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: later src/bin/uverbs src/device tests/vm/rxe/scrapes.sh tests/vm/lib/compare-metrics $RUNNER
 # order: 12
 # packages: prometheus
 # passes: UVERBS_WHOLE

@@ -2,6 +2,7 @@
 # Lane monitoring: what docs/guide/prometheus.md tells to type, in an installed system of Debian that has nothing else: from the program to a graph in Debian's
 # Prometheus, and as a service under systemd. On rxe. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1
 # order: 14
 # packages: mmdebstrap
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

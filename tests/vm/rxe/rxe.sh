@@ -1,6 +1,10 @@
 #!/bin/sh
 # Lane rxe: the kernel's software RoCE device on a dummy network interface. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: $RXE $TESTS src/bin/uverbs $EXAMPLES
+# due: tests/vm/rxe/faults.sh tests/vm/lib/statistics.sh tests/vm/lib/compare-statistics
 # order: 2
 # limit: 1800
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

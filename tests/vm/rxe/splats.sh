@@ -2,7 +2,7 @@
 # Lane splats: the kernel has its checks, and what they would report is noticed as the last step of the other lanes would notice it. The
 # lines are the kernel's, but the lane writes them to the log itself. Runs in the guest; see lib/guest.sh.
 #
-# kernels: 6.1-debug 7.x-debug
+# only: 6.1-debug 7.x-debug
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..

@@ -2,8 +2,9 @@
 # Lane siw-path: what posting and polling cost on the kernel's software iWARP device, through the drop-in and through libibverbs with libsiw. Runs in the guest; see
 # lib/guest.sh, beside/README.md.
 #
-# order: 9
 # kernels: 6.1 7.x
+# order: 9
+# only: 6.1 7.x
 # packages: mmdebstrap gcc libc6-dev libibverbs-dev librdmacm-dev
 # module: SIW_MODULE siw
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

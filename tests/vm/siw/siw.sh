@@ -2,8 +2,12 @@
 # Lane siw: the kernel's software iWARP device on a dummy network interface: this crate described beside libibverbs, and tests of queues whose
 # connections the kernel's connection manager makes. Runs in the guest; see lib/guest.sh.
 #
-# order: 9
 # kernels: 6.1 7.x
+# by default: 7.x
+# due: src/driver/siw src/driver/flagged.rs src/driver/ring/flagged.rs src/verbs/qp/send/flagged.rs tests/any/managed.rs
+# due: tests/common/manager.rs tests/vm/siw/device.sh tests/vm/lib/statistics.sh tests/vm/lib/compare-statistics $EXAMPLES
+# order: 9
+# only: 6.1 7.x
 # packages: mmdebstrap
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs

@@ -2,6 +2,7 @@
 # Lane dropin-direct: programs that call libmlx5 itself (mlx5dv_*), with libibverbs and with the drop-in and its own libmlx5, on a
 # virtual ConnectX with RoCE v2. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
 # order: 4
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # vhca: --port roce

@@ -2,8 +2,9 @@
 # Lane dropin-efa: the programs of Debian sid that use an EFA, with libibverbs and libefa and with the drop-in and its own libefa, on a virtual EFA. Runs in
 # the guest; see lib/guest.sh.
 #
-# order: 7
 # kernels: 6.1 7.x
+# order: 7
+# only: 6.1 7.x
 # packages: ibverbs-utils ibverbs-providers libibverbs-dev gcc libc6-dev mmdebstrap
 # vefa:
 # module: EFA_MODULE efa

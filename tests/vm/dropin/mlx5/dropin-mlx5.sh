@@ -2,6 +2,9 @@
 # Lane dropin-mlx5: programs in C, with libibverbs and with the drop-in for it, on a virtual ConnectX. Runs in the guest; see
 # lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN
 # order: 6
 # packages: gcc libc6-dev libibverbs-dev
 # vhca:

@@ -2,6 +2,9 @@
 # Lane dropin: Debian's own programs, with libibverbs and with this repository's drop-in for it, on rxe. Runs in the
 # guest; see lib/guest.sh.
 #
+# kernels: 6.1 7.x
+# by default: 7.x
+# due: $RXE $DROPIN tests/vm/lib/pyverbs tests/vm/lib/pyverbs.sh
 # order: 1
 # limit: 1800
 # packages: perftest python3-pyverbs gcc libc6-dev libibverbs-dev valgrind

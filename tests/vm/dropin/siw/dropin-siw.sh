@@ -2,8 +2,9 @@
 # Lane dropin-siw: Debian's programs over librdmacm on the kernel's software iWARP device, with libibverbs and libsiw, with the drop-in, and with one on
 # each side. Runs in the guest; see lib/guest.sh.
 #
-# order: 8
 # kernels: 6.1 7.x
+# order: 8
+# only: 6.1 7.x
 # packages: mmdebstrap ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
 # module: SIW_MODULE siw
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Lane efa-far: virtual EFAs in two guests with a wire between them, under the libfabric of Debian sid. Runs in the first; see lib/guest.sh.
 #
-# order: 8
 # kernels: 6.1 7.x
+# order: 8
+# only: 6.1 7.x
 # packages: mmdebstrap
 # vefa: --wire near,far --mac 00:11:22:33:44:01
 # nic: near-net,far-net

@@ -3,6 +3,9 @@
 # it, on the virtual ConnectX, and a comparison of results and firmware commands. Runs in the guest; see lib/guest.sh,
 # alike/README.md.
 #
+# kernels: 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN tests/vm/lib/say.h
 # order: 7
 # packages: gcc libc6-dev libibverbs-dev
 # vhca:

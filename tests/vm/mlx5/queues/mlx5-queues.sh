@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane mlx5-queues: this crate's connected queue pairs on an InfiniBand port of a virtual ConnectX. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: later $MLX5 $DROPIN $TESTS tests/vm/mlx5/connected src/bin/uverbs $EXAMPLES
 # order: 4
 # limit: 1800
 # packages: ibverbs-utils perftest gcc libc6-dev libibverbs-dev

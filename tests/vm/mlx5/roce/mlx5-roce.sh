@@ -1,6 +1,9 @@
 #!/bin/sh
 # Lane mlx5-roce: queue pairs of all kinds over RoCE v2, on two virtual ConnectXes with a wire between them. Runs in the guest; see lib/guest.sh.
 #
+# kernels: 6.1 6.12 7.x
+# by default: 7.x
+# due: later $CARD tests/vm/lib/both-sides.sh $EXAMPLES
 # order: 7
 # packages: ibverbs-utils perftest rdmacm-utils gcc libc6-dev libibverbs-dev
 # The first card has version 1 of RoCE in its table, before version 2.

@@ -2,6 +2,9 @@
 # Lane mlx5-rxe: queue pairs over RoCE v2 between a virtual ConnectX and the kernel's software device, which is in a second guest. Runs in the
 # guest with the card; see lib/guest.sh.
 #
+# kernels: 7.x
+# by default: 7.x
+# due: later $DRIVER $CARD $DROPIN tests/vm/lib/both-sides.sh tests/vm/lib/far.sh src/bin/uverbs
 # order: 8
 # packages: ibverbs-utils perftest
 # vhca: --port roce --wire card,nic
