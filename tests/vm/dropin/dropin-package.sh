@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 7.x
 # by default: 6.1
-# due: later uverbs-c !uverbs-c/src !uverbs-c/mlx5/src !uverbs-c/efa/src $RUNNER
+# due: later uverbs-c !uverbs-c/src !uverbs-c/mlx5/src !uverbs-c/efa/src $LISTING $RUNNER
 # due: tests/vm/lib/dropin-common.sh tests/vm/lib/listening.sh tests/vm/lib/roots.py
 # packages: mmdebstrap binutils
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

@@ -4,7 +4,7 @@
 #
 # kernels: 6.1
 # by default: 6.1
-# due: later $RXE $DROPIN
+# due: later $DROPIN $LISTING $RUNNER
 # only: 6.1
 # packages: gcc libc6-dev libibverbs-dev musl-tools
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c

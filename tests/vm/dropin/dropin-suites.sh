@@ -4,7 +4,7 @@
 #
 # kernels: 6.1
 # by default: 6.1
-# due: later $DRIVER $DROPIN tests/vm/lib/roots.py
+# due: later $DROPIN $LISTING $RUNNER tests/vm/lib/roots.py
 # order: 5
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
