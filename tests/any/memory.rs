@@ -411,7 +411,7 @@ fn memory_of_another_device_is_refused_where_the_driver_cannot() {
     });
 }
 
-/// `tests/vm/dma-buf` starts the test with a dma-buf as standard input, and with the name of the file of its memory.
+/// `tests/vm/mlx5/queues/dma-buf` starts the test with a dma-buf as standard input, and with the name of the file of its memory.
 #[test]
 fn memory_of_another_device_is_written_and_read_by_the_peer() {
     on_every_connecting_device(|target| {

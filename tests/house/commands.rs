@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::root;
+use super::{lanes, root};
 
 #[path = "../common/pages.rs"]
 mod pages;
@@ -21,7 +21,7 @@ enum Tried {
 }
 use Tried::{By, Not};
 
-const PACKAGE: &str = "tests/vm/dropin-package.sh";
+const PACKAGE: &str = "tests/vm/dropin/dropin-package.sh";
 
 /// The commands that no test takes from the page and that do not only name a lane, by their beginnings; `$` is the end of a command.
 #[rustfmt::skip]
@@ -31,23 +31,23 @@ const LIST: &[(&str, Tried)] = &[
     ("cargo test --test any", By(".ci/run", "cargo test --workspace --features cli")),
     ("cargo fmt --all &&", By(".ci/run", "cargo clippy --workspace --all-targets --all-features -- -D warnings")),
     ("cargo build --profile dropin -p uverbs-c -p", By(PACKAGE, "build --profile dropin --package uverbs-c-efa")),
-    ("mkdir -p /tmp/dropin", By("tests/vm/dropin-common.sh", "/tmp/dropin/libibverbs.so.1")),
-    ("ln -sf \"$PWD/target/dropin/libmlx5.so\"", By("tests/vm/dropin-common.sh", "/tmp/dropin/libmlx5.so.1")),
-    ("ln -sf \"$PWD/target/dropin/libefa.so\"", By("tests/vm/dropin-common.sh", "/tmp/dropin/libefa.so.1")),
-    ("ln -sf libibverbs.so.1", By("tests/vm/dropin-common.sh", "ln -s libibverbs.so.1 /tmp/dropin/libibverbs.so")),
-    ("LD_LIBRARY_PATH=/tmp/dropin ibv_devinfo -v", By("tests/vm/dropin.sh", "ibv_devinfo -v")),
+    ("mkdir -p /tmp/dropin", By("tests/vm/lib/dropin-common.sh", "/tmp/dropin/libibverbs.so.1")),
+    ("ln -sf \"$PWD/target/dropin/libmlx5.so\"", By("tests/vm/lib/dropin-common.sh", "/tmp/dropin/libmlx5.so.1")),
+    ("ln -sf \"$PWD/target/dropin/libefa.so\"", By("tests/vm/lib/dropin-common.sh", "/tmp/dropin/libefa.so.1")),
+    ("ln -sf libibverbs.so.1", By("tests/vm/lib/dropin-common.sh", "ln -s libibverbs.so.1 /tmp/dropin/libibverbs.so")),
+    ("LD_LIBRARY_PATH=/tmp/dropin ibv_devinfo -v", By("tests/vm/dropin/rxe/dropin.sh", "ibv_devinfo -v")),
     ("uverbs-c/debian/build", By(PACKAGE, "uverbs-c/debian/build")),
     ("sudo dpkg -i libibverbs1-uverbs", By(PACKAGE, "dpkg -i")),
-    ("rustup target add x86_64-unknown-linux-musl", By("tests/vm/dropin-static.sh", "x86_64-unknown-linux-musl")),
-    ("cargo build --profile dropin -p uverbs-c --target", By("tests/vm/dropin-static.sh", "x86_64-unknown-linux-musl")),
+    ("rustup target add x86_64-unknown-linux-musl", By("tests/vm/dropin/dropin-static.sh", "x86_64-unknown-linux-musl")),
+    ("cargo build --profile dropin -p uverbs-c --target", By("tests/vm/dropin/dropin-static.sh", "x86_64-unknown-linux-musl")),
     ("mkdir headers", By("tests/vm/run", "idirafter")),
-    ("musl-gcc", By("tests/vm/dropin-static.sh", "musl-gcc UVERBS_MUSL")),
+    ("musl-gcc", By("tests/vm/dropin/dropin-static.sh", "musl-gcc UVERBS_MUSL")),
     ("gcc -shared", By("uverbs-c/tests/exports.rs", "--whole-archive")),
     ("uverbs completions", By("tests/cli/stat.rs", "completions")),
     ("uverbs man bench read", By("tests/cli/stat.rs", "\"man\"")),
-    ("uverbs ping --device rxe0", By("tests/vm/rxe.sh", "ping_side")),
-    ("ibv_rc_pingpong", By("tests/vm/rxe.sh", "_pingpong\" -d")),
-    ("uverbs stat", By("tests/vm/statistics.sh", "stat")),
+    ("uverbs ping --device rxe0", By("tests/vm/rxe/rxe.sh", "ping_side")),
+    ("ibv_rc_pingpong", By("tests/vm/rxe/rxe.sh", "_pingpong\" -d")),
+    ("uverbs stat", By("tests/vm/lib/statistics.sh", "stat")),
     ("cargo new counting", Not("makes a package outside of the repository")),
     ("cargo add uverbs", Not("makes a package outside of the repository; the listing is a documentation test")),
     ("cargo run$", By("src/lib.rs", "docs/guide/first-program.md")),
@@ -57,14 +57,14 @@ const LIST: &[(&str, Tried)] = &[
     ("cargo bench --bench wait", By(".ci/run", "--bench wait")),
     ("cargo bench --features cli --bench scrape", By(".ci/run", "--bench scrape")),
     ("cargo build --release --features cli", By(".ci/run", "cargo build --release --features cli")),
-    ("target/release/uverbs export", By("tests/vm/export.sh", "\"$UVERBS_BIN\" export")),
-    ("prometheus --config.file", By("tests/vm/export.sh", "prometheus --config.file")),
-    ("curl -s http://127.0.0.1:9979/metrics | promtool", By("tests/vm/export.sh", "promtool check metrics")),
-    ("curl -s -H", By("tests/vm/compare-metrics", "application/openmetrics-text")),
+    ("target/release/uverbs export", By("tests/vm/rxe/export.sh", "\"$UVERBS_BIN\" export")),
+    ("prometheus --config.file", By("tests/vm/rxe/export.sh", "prometheus --config.file")),
+    ("curl -s http://127.0.0.1:9979/metrics | promtool", By("tests/vm/rxe/export.sh", "promtool check metrics")),
+    ("curl -s -H", By("tests/vm/lib/compare-metrics", "application/openmetrics-text")),
     ("install ", Not("changes the machine")),
     ("systemctl enable", Not("changes the machine")),
     ("systemctl daemon-reload", Not("changes the machine")),
-    ("uverbs export --once", By("tests/vm/export.sh", "export --once")),
+    ("uverbs export --once", By("tests/vm/rxe/export.sh", "export --once")),
     ("bash .ci/run", By(".ci/run", "bash .ci/run")),
     ("cargo bench --bench instructions", By(".ci/run", "cargo bench --bench instructions")),
     ("UVERBS_TEST_SECONDS=60 cargo test --release --test any", Not("takes a minute; the test itself is run for a second")),
@@ -84,8 +84,8 @@ const LIST: &[(&str, Tried)] = &[
     (".ci/calls --count 20000$", By(".ci/run", ".ci/calls --count 20000")),
     (".ci/calls", Not("prints more of what the step `calls` counts")),
     ("cargo test -p v", By(".ci/run", "cargo test --workspace --features cli")),
-    ("vhca --socket", By("tests/vm/mlx5.py", "--socket")),
-    ("qemu-system-x86_64", By("tests/vm/mlx5.py", "vfio-user-pci")),
+    ("vhca --socket", By("tests/vm/lib/mlx5.py", "--socket")),
+    ("qemu-system-x86_64", By("tests/vm/lib/mlx5.py", "vfio-user-pci")),
 ];
 
 /// The longest row that matches a command.
@@ -123,10 +123,9 @@ struct Known {
 impl Known {
     fn new() -> Self {
         let (ci, vm) = (read(".ci/run"), read("tests/vm/run"));
-        let lanes = fs::read_dir(root().join("tests/vm")).expect("the lanes").filter_map(|entry| {
-            let path = entry.expect("an entry").path();
-            let text = path.extension().is_some_and(|end| end == "sh").then(|| read(&path))?;
-            text.contains("\n# Lane ").then(|| path.file_stem().expect("a name").display().to_string())
+        let heads = lanes::heads();
+        let rows = heads.iter().flat_map(|(lane, head)| {
+            lanes::said(head, "kernels").map(move |kernel| format!("{lane}@{kernel}"))
         });
         let between = |text: &str, from: &str, to: &str| {
             text.split(from).nth(1).and_then(|rest| rest.split(to).next()).expect(from).to_owned()
@@ -139,10 +138,10 @@ impl Known {
         let manifests = manifests.iter().chain(&["tests/vhca", "tests/vpci"]);
         let name = |place: &&str| between(&read(Path::new(place).join("Cargo.toml")), "\nname = \"", "\"");
         let known = Self {
-            lanes: lanes.collect(),
+            lanes: heads.keys().cloned().collect(),
             kernels: kernels.flat_map(|name| [format!("{name}-debug"), name]).collect(),
             steps: between(&ci, "\nSTEPS=\"", "\n\"").lines().filter_map(first).collect(),
-            rows: between(&ci, "\nLANES=\"", "\n\"").lines().filter_map(first).collect(),
+            rows: rows.collect(),
             packages: manifests.map(name).collect(),
             program: super::sources(&["src/bin"]).into_values().collect(),
         };

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 mod commands;
 mod drivers;
+mod lanes;
 mod layers;
 mod limits;
 mod links;

@@ -142,7 +142,7 @@ fn every_name_of_every_release_is_there() {
     assert!(releases.values().all(|names| *names > 175), "{releases:?}");
 }
 
-/// debian.list: the names that programs and libraries of three releases of Debian import, found by `tests/vm/dropin/imports`.
+/// debian.list: the names that programs and libraries of three releases of Debian import, found by `tests/vm/dropin/releases/imports`.
 #[test]
 fn every_name_that_debian_imports_is_there() {
     let exported = exported(&library());

@@ -28,7 +28,7 @@ pub struct KernelLog {
 }
 
 impl KernelLog {
-    /// The lanes define errors and known messages in `SPLATS`, `KNOWN_WARNING` and the file of `KNOWN_SPLATS` (tests/vm/guest.sh).
+    /// The lanes define errors and known messages in `SPLATS`, `KNOWN_WARNING` and the file of `KNOWN_SPLATS` (tests/vm/lib/guest.sh).
     /// Elsewhere nothing is searched for, and without the right to read the log it is empty.
     pub fn from_here() -> Self {
         let splats = std::env::var("SPLATS").unwrap_or_default();

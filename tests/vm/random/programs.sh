@@ -1,9 +1,9 @@
 # shellcheck shell=sh
-# What the lanes random and random-mlx5 play, which source this after guest.sh: the programs that the runner's environment says.
+# What the lanes random and random-mlx5 play, which source this after lib/guest.sh: the programs that the runner's environment says.
 
 seed=${UVERBS_RANDOM_SEED:-1} from=${UVERBS_RANDOM_FROM:-0} count=${UVERBS_RANDOM_COUNT:-400}
 
-# shellcheck disable=SC2154  # guest.sh, and who sources this, have $OUT and $device
+# shellcheck disable=SC2154  # lib/guest.sh, and who sources this, have $OUT and $device
 play_some() { # play_some COUNT OPTION...: so many
     some=$1
     shift

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../say.h"
+#include "../lib/say.h"
 
 enum { PLACES = 4, WORDS = 16, MEMORY = 16384 };
 #define NONE UINT64_MAX
