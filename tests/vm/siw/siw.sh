@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/driver/siw src/driver/flagged.rs src/driver/ring/flagged.rs src/verbs/qp/send/flagged.rs tests/any/managed.rs
+# due: src/driver/siw src/driver/ring/flagged.rs tests/any/managed.rs
 # due: tests/common/manager.rs tests/vm/siw/device.sh tests/vm/lib/statistics.sh tests/vm/lib/compare-statistics $EXAMPLES
 # order: 9
 # only: 6.1 7.x
