@@ -55,11 +55,11 @@ pub struct Count {
 
 /// The objects of a device: see [`Device::resources`].
 #[derive(Debug)]
-pub struct Resources(From);
+pub struct Resources(Reader);
 
 /// The source of the data.
 #[derive(Debug)]
-enum From {
+enum Reader {
     Kernel {
         exchange: Exchange,
         index: u32,
@@ -68,7 +68,7 @@ enum From {
     Soft(SoftDevice),
 }
 
-impl From {
+impl Reader {
     fn as_kernel(&mut self) -> Option<(&mut Exchange, u32)> {
         match self {
             Self::Kernel { exchange, index } => Some((exchange, *index)),
@@ -105,10 +105,10 @@ impl Device {
         match &self.node {
             Node::File(_) => {
                 let (exchange, index) = self.exchange(OPEN, "")?;
-                Ok(Resources(From::Kernel { exchange, index }))
+                Ok(Resources(Reader::Kernel { exchange, index }))
             }
             #[cfg(feature = "soft")]
-            Node::Soft(soft) => Ok(Resources(From::Soft(soft.clone()))),
+            Node::Soft(soft) => Ok(Resources(Reader::Soft(soft.clone()))),
         }
     }
 }
@@ -132,7 +132,7 @@ macro_rules! lists {
 impl Resources {
     #[cfg(all(test, not(miri)))]
     fn with(exchange: Exchange, index: u32) -> Self {
-        Self(From::Kernel { exchange, index })
+        Self(Reader::Kernel { exchange, index })
     }
 
     /// The number of objects of each kind, including those of the kernel itself.
@@ -142,7 +142,7 @@ impl Resources {
     pub fn summary(&mut self) -> Result<Vec<Count>> {
         let mut counts = Vec::new();
         match &mut self.0 {
-            From::Kernel { exchange, index } => {
+            Reader::Kernel { exchange, index } => {
                 let asked =
                     exchange.one(SUMMARY, op::RES_GET, &[Ask::Number(attr::DEV_INDEX, *index)], |message| {
                         let tables = Attributes(message).filter(|(kind, _)| *kind == attr::RES_SUMMARY);
@@ -153,7 +153,7 @@ impl Resources {
                 asked.map_err(|error| exchange.explain(error, *index, None, |error| error))?;
             }
             #[cfg(feature = "soft")]
-            From::Soft(soft) => {
+            Reader::Soft(soft) => {
                 let there = soft.resources();
                 for (kind, number) in [
                     ("pd", there.protection_domains),

@@ -67,7 +67,7 @@ pub struct Missing {
 /// counters, and none of them wraps, [`read`](Self::read) allocates nothing after the first call. A child of `fork` can use its copy.
 #[derive(Debug)]
 pub struct Statistics {
-    from: From,
+    from: Reader,
     table: Table,
     missing: Vec<Missing>,
     /// When the last reading was due.
@@ -77,13 +77,13 @@ pub struct Statistics {
 
 /// The source of the values.
 #[derive(Debug)]
-enum From {
+enum Reader {
     Kernel(Box<Kernel>),
     #[cfg(feature = "soft")]
     Soft(SoftDevice),
 }
 
-impl From {
+impl Reader {
     fn as_kernel(&mut self) -> Option<&mut Kernel> {
         match self {
             Self::Kernel(kernel) => Some(kernel),
@@ -136,14 +136,14 @@ impl Device {
 impl Statistics {
     fn open(device: &Device, ports: &[u32], with_device: bool) -> Result<Self> {
         let from = match &device.node {
-            Node::File(_) => From::Kernel(Box::new(Kernel::open(device, ports, with_device)?)),
+            Node::File(_) => Reader::Kernel(Box::new(Kernel::open(device, ports, with_device)?)),
             #[cfg(feature = "soft")]
-            Node::Soft(soft) => From::Soft(soft.clone()),
+            Node::Soft(soft) => Reader::Soft(soft.clone()),
         };
         Ok(Self::of(from))
     }
 
-    fn of(from: From) -> Self {
+    fn of(from: Reader) -> Self {
         Self {
             from,
             table: Table::default(),
@@ -166,9 +166,9 @@ impl Statistics {
         self.table.begin();
         self.missing.clear();
         match &mut self.from {
-            From::Kernel(kernel) => kernel.read(&mut self.table, &mut self.missing),
+            Reader::Kernel(kernel) => kernel.read(&mut self.table, &mut self.missing),
             #[cfg(feature = "soft")]
-            From::Soft(soft) => soft_counters(soft, &mut self.table)?,
+            Reader::Soft(soft) => soft_counters(soft, &mut self.table)?,
         }
         let is_new = self.table.end();
         if let Some(kernel) = self.from.as_kernel() {

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::netlink::{attr, op};
 
 use super::kernel::{Kernel, of_port, with_rights};
-use super::{From, NO_COUNTERS, Statistics, answer};
+use super::{NO_COUNTERS, Reader, Statistics, answer};
 use crate::device::netlink::Ask;
 use crate::kernel::error::{Error, ErrorKind, Result};
 
@@ -90,7 +90,7 @@ impl Statistics {
     }
 }
 
-impl From {
+impl Reader {
     /// The kernel's part, for what a soft device does not have.
     fn kernel(&mut self, op: &'static str) -> Result<&mut Kernel> {
         let refused = || Error::refused(op, Errno::EOPNOTSUPP, "a soft device has no optional counters");

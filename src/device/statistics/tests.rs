@@ -58,7 +58,7 @@ pub(super) fn device(tree: &Tree) -> Device {
 fn reader(device: &Device, netlink: Option<Exchange>) -> Result<Statistics> {
     let netlink = netlink.map(|exchange| (exchange, INDEX));
     let kernel = Kernel::with(device, netlink, &[1], true)?;
-    Ok(Statistics::of(From::Kernel(Box::new(kernel))))
+    Ok(Statistics::of(Reader::Kernel(Box::new(kernel))))
 }
 
 fn shown(rows: &[Statistic]) -> Vec<(Option<u32>, &str, &str, u64)> {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
-use self::data::{Any, Bytes, Form, Into, OneSegment, Segments};
+use self::data::{Any, Bytes, Form, Putting, OneSegment, Segments};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue, Unseen};
@@ -272,7 +272,7 @@ impl Posting<'_> {
         if is_special || request.operation.needs_a_look() {
             head = request.look(self.object, self.capacity, self.wants_head, self.are_noted)?;
         }
-        Into { posting: self, batch, slot, head }.put::<O, D>(request)
+        Putting { posting: self, batch, slot, head }.put::<O, D>(request)
     }
 }
 

@@ -155,8 +155,8 @@ fn one(
     args: &Args,
     mode: Mode,
     count: u32,
-    run: impl FnOnce(Vec<Reads<'_>>) -> Outcome<run::Result>,
-) -> Outcome<run::Result> {
+    run: impl FnOnce(Vec<Reads<'_>>) -> Outcome<run::Measurements>,
+) -> Outcome<run::Measurements> {
     if mode == Mode::Bulk {
         let bulk = Bulk::new(target, args.port, count)?;
         let result = run((0..args.threads).map(|_| bulk.reads()).collect());

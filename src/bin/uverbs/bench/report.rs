@@ -8,7 +8,7 @@ use super::clock::Floor;
 use super::figures::{self, Figures, WarmUp};
 use super::kind::Kind;
 use super::mode::Mode;
-use super::run::Result;
+use super::run::Measurements;
 use crate::Outcome;
 
 /// What applies to all measurements of a run.
@@ -48,7 +48,7 @@ impl About {
 pub(super) struct Row {
     pub(super) mode: Mode,
     pub(super) counters: u32,
-    pub(super) result: Result,
+    pub(super) result: Measurements,
 }
 
 /// A row with everything that is known about it.

@@ -49,7 +49,7 @@ impl Setting {
 
 /// The results, with the warm-up separately.
 #[derive(Clone, Debug)]
-pub(super) struct Result {
+pub(super) struct Measurements {
     pub(super) warm_up: Measured,
     pub(super) measured: Measured,
 }
@@ -60,7 +60,7 @@ pub(super) fn run(
     setting: &Setting,
     stop: &Stop,
     progress: &mut Progress,
-) -> Outcome<Result> {
+) -> Outcome<Measurements> {
     let threads = reads.len();
     let barrier = Barrier::new(threads);
     let counts: Vec<AtomicU64> = reads.iter().map(|_| AtomicU64::new(0)).collect();
@@ -72,7 +72,7 @@ pub(super) fn run(
     });
     let seen = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
     let results = together(parts, seen, progress);
-    let mut sum = Result { warm_up: Measured::new()?, measured: Measured::new()? };
+    let mut sum = Measurements { warm_up: Measured::new()?, measured: Measured::new()? };
     failure::first(results.into_iter().map(|result| {
         let result = result?;
         sum.warm_up.add(&result.warm_up)?;
@@ -116,7 +116,7 @@ fn one(
     stop: &Stop,
     barrier: &Barrier,
     samples: &AtomicU64,
-) -> Outcome<Result> {
+) -> Outcome<Measurements> {
     let pinned = cpu.map_or(Ok(()), pin);
     let clock = Monotonic::new();
     let warm_up = setting.warm_up.map_or_else(|| setting.limit.warm_up(), Limit::Samples);
@@ -128,7 +128,7 @@ fn one(
     let warm_up = warm_up?;
     let watched = Watched { samples: Some(samples), ..watched };
     let measured = reads.measure(&clock, plan, &watched)?;
-    Ok(Result { warm_up, measured })
+    Ok(Measurements { warm_up, measured })
 }
 
 /// Keeps the calling thread on one processor.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::device::statistics::kernel::Kernel;
 use crate::device::statistics::tests::{device, tree};
-use crate::device::statistics::{From, Statistics};
+use crate::device::statistics::{Reader, Statistics};
 use crate::driver::Driver;
 
 /// A value of a port that was read `second` seconds after `start`, and can count `most` per second.
@@ -122,7 +122,7 @@ fn a_reader_takes_the_speed_of_the_port_when_a_counter_may_have_wrapped() {
     let open = || {
         let mut kernel = Kernel::with(&device(&tree), None, &[1], false).expect("counters");
         kernel.set_driver(card());
-        Statistics::of(From::Kernel(Box::new(kernel)))
+        Statistics::of(Reader::Kernel(Box::new(kernel)))
     };
     let change = |statistics: &mut Statistics, name: &str| {
         let find = |rows: &[Statistic]| rows.iter().find(|row| row.name() == name).cloned();

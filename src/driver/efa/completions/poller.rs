@@ -205,22 +205,24 @@ impl Completions {
     }
 }
 
+/// Number of queue pairs whose completions are found at once, a power of two.
+const RECENT: usize = 16;
+
 /// The queue pairs that complete in a queue: the poller's copy of the list.
 #[derive(Debug)]
 pub(super) struct Poller {
-    /// The list in `shared`, except for the queue pair in `current`.
+    /// The queue pairs of recent completions, by the lowest bits of their numbers. For a number that no queue pair has, there is only the
+    /// number.
+    recent: [Known; RECENT],
+    /// The list in `shared`, when there were this many changes.
     known: Vec<Known>,
     changes: u32,
-    /// The queue pair of the last completion, and its place in `known`. If no queue pair with that number completes here, there is only
-    /// the number.
-    current: Known,
-    place: Option<usize>,
     shared: Arc<CompletionSide>,
 }
 
 impl Poller {
     pub(super) fn new(shared: Arc<CompletionSide>) -> Self {
-        Self { known: Vec::new(), changes: 0, current: Known::default(), place: None, shared }
+        Self { recent: Default::default(), known: Vec::new(), changes: 0, shared }
     }
 
     pub(super) fn shared(&self) -> &Arc<CompletionSide> {
@@ -234,45 +236,47 @@ impl Poller {
         let changes = self.shared.changes.load(Ordering::Acquire);
         let number = u16::from_le(number);
         if changes != self.changes {
-            self.learn(changes, number);
-        } else if number != self.current.number {
+            self.learn(changes);
+        }
+        if self.recent(number).number != number {
             self.search(number);
         }
-        self.current.track(first)
+        self.recent(number).track(first)
     }
 
-    /// The same, if it is the queue pair of the previous completion.
+    /// The same, if its queue pair is one of those of recent completions.
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn same(&self, first: First, number: u16) -> Option<&Track> {
         let changes = self.shared.changes.load(Ordering::Acquire);
-        let is_same = changes == self.changes && u16::from_le(number) == self.current.number;
-        if is_same { self.current.track(first) } else { None }
+        let known = self.recent(u16::from_le(number));
+        let is_same = changes == self.changes && u16::from_le(number) == known.number;
+        if is_same { known.track(first) } else { None }
+    }
+
+    #[inline(always)]
+    fn recent(&self, number: u16) -> &Known {
+        &self.recent[usize::from(number) % RECENT]
     }
 
     #[cold]
     #[inline(never)]
-    fn learn(&mut self, changes: u32, number: u16) {
+    fn learn(&mut self, changes: u32) {
         self.known.clone_from(&self.shared.known.lock().unwrap_or_else(PoisonError::into_inner));
-        // The copy also contains the current queue pair, if that still exists.
-        (self.changes, self.place, self.current) = (changes, None, Known::default());
-        self.search(number);
+        (self.changes, self.recent) = (changes, Default::default());
+        // The number of an empty place may be that of a queue pair.
+        for known in &self.known {
+            self.recent[usize::from(known.number) % RECENT] = known.clone();
+        }
     }
 
-    /// Makes the queue pair with this number the current one. They are swapped, so that no reference count changes.
+    /// Makes the queue pair with this number a recent one.
     #[cold]
     #[inline(never)]
     fn search(&mut self, number: u16) {
-        if let Some(place) = self.place.take() {
-            std::mem::swap(&mut self.current, &mut self.known[place]);
-        }
-        match self.known.binary_search_by_key(&number, |known| known.number) {
-            Ok(at) => {
-                std::mem::swap(&mut self.current, &mut self.known[at]);
-                self.place = Some(at);
-            }
-            // No queue pair with this number completes here.
-            Err(_) => self.current = Known { number, ..Known::default() },
-        }
+        let at = self.known.binary_search_by_key(&number, |known| known.number);
+        // If none has this number, no queue pair with it completes here.
+        let known = at.ok().and_then(|at| self.known.get(at)).cloned();
+        self.recent[usize::from(number) % RECENT] = known.unwrap_or(Known { number, ..Known::default() });
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Where a request is put: into this slot, or into the slot that the queue returns.
-pub(super) struct Into<'a, 'p, 'b, L> {
+pub(super) struct Putting<'a, 'p, 'b, L> {
     pub(super) posting: &'a mut Posting<'p>,
     pub(super) batch: &'a mut Batch<'b, L>,
     pub(super) slot: u32,
@@ -66,7 +66,7 @@ impl Form for Any {
     }
 }
 
-impl<L: Lower> Into<'_, '_, '_, L> {
+impl<L: Lower> Putting<'_, '_, '_, L> {
     /// Puts a request with data of this form, and holds what the data needs.
     #[inline(always)]
     pub(super) fn put<O: Encode, D: Form>(self, request: &SendRequest<'_, O>) -> Result<(), Stopped> {
