@@ -342,6 +342,33 @@ fn completion_counters_count_what_completes_in_any_order() {
     });
 }
 
+/// What is in the device's ring cannot be taken back, so nothing of a list gets there before all of it is known to be possible.
+#[test]
+fn a_list_of_several_pieces_is_posted_once_or_not_at_all() {
+    on_every_device_with_srd(|target| {
+        let context = target.open();
+        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
+        let to = one.way();
+        let [first, second] = [0..8, 16..24].map(|range| one.memory.segment(range).unwrap());
+        let (both, three) = ([first, second], [first; 3]);
+        let message = datagram(&to, &two, SrdOperation::Send);
+        for wr_id in 0..5 {
+            two.receive(wr_id, 64..128);
+        }
+        let of_two = |wr_id| SendRequest::new(wr_id, message, &both).signaled();
+        let inline = SendRequest::inline(2, message, &[1; 8]).signaled();
+        one.qp.post_send(&[of_two(1), inline]).unwrap();
+        let refused = one.qp.post_send(&[of_two(3), SendRequest::new(4, message, &three).signaled()]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        let too_many: Vec<_> = (0..=u64::from(DEPTH)).map(|at| of_two(100 + at)).collect();
+        assert_eq!(one.qp.post_send(&too_many).unwrap_err().kind(), ErrorKind::Exhausted);
+        one.qp.post_send(&[of_two(5), of_two(6)]).unwrap();
+        let sent: BTreeSet<_> = one.completions(4).iter().map(|completion| completion.wr_id).collect();
+        assert_eq!(sent, [1, 2, 5, 6].into());
+        assert_eq!(two.completions(4).len(), 4);
+    });
+}
+
 /// The device's counters, if this kernel has them.
 fn hardware_counter(context: &Context) -> Option<uverbs::CompletionCounter> {
     let made = uverbs::CompletionCounter::builder()

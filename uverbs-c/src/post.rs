@@ -289,16 +289,15 @@ fn post_form<R: Rings, const KIND: u8, const FORM: u8, const IS_SHORT: bool>(
         } else {
             put_list::<_, KIND, FORM>(qp, &mut queue.several::<R, KIND>(here)?, list)
         };
+        if !at.is_null() {
+            return Some(post_rest::<R, KIND>(qp, queue, here, list, at));
+        }
         let shown = if IS_SHORT { queue.publish_short::<R>(here) } else { queue.publish_here::<R>(here) };
-        Some(match shown {
-            Ok(()) => Ok(at),
-            Err(why) => Err(unseen(queue, why)),
-        })
+        Some(shown.map_err(|why| (unseen(queue, why), list)))
     });
     match posted {
-        Some(Ok(at)) if at.is_null() => 0,
-        Some(Ok(at)) => post_several::<R, KIND>(qp, at, bad),
-        Some(Err(code)) => plain(told(Err(code), list, bad)),
+        Some(Ok(())) => 0,
+        Some(Err((code, at))) => plain(told(Err(code), at, bad)),
         None => post_several::<R, KIND>(qp, list, bad),
     }
 }
@@ -306,49 +305,66 @@ fn post_form<R: Rings, const KIND: u8, const FORM: u8, const IS_SHORT: bool>(
 /// Posts a list by the path of the driver `R` for several requests, and the others by the general code.
 #[inline(never)]
 fn post_several<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post::<R>(qp, list, bad, |queue, here, at| match queue.several::<R, KIND>(here) {
+    plain(post(qp, list, bad, |queue, here| post_rest::<R, KIND>(qp, queue, here, list, list)))
+}
+
+/// Posts the requests of a list from `at` on, after those before it were put. The error comes with the first request that is not posted.
+#[inline(never)]
+fn post_rest<R: Rings, const KIND: u8>(
+    qp: &Qp,
+    queue: &mut SendQueue,
+    here: Here,
+    list: Pointer,
+    at: Pointer,
+) -> Result<(), (Code, Pointer)> {
+    let (put, at) = match queue.several::<R, KIND>(here) {
         Some(mut batch) => put_list::<_, KIND, ANY>(qp, &mut batch, at),
         None => (Ok(()), at),
-    }))
+    };
+    post_others::<R>(qp, queue, here, list, at, put)
 }
 
 pub(crate) fn post_any<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) -> c_int {
-    plain(post::<R>(qp, list, bad, |_, _, at| (Ok(()), at)))
+    plain(post(qp, list, bad, |queue, here| post_others::<R>(qp, queue, here, list, list, Ok(()))))
 }
 
-/// Posts the requests of a list: with `usual` until that finds one that it does not handle, and from there on each by itself.
+/// Posts the requests of a list by this function, while no other thread posts.
 #[inline(always)]
-fn post<R: Rings>(
+fn post(
     qp: &Qp,
     list: Pointer,
     bad: Option<&mut Pointer>,
-    usual: impl FnOnce(&mut SendQueue, Here, Pointer) -> (Answer, Pointer),
+    post: impl FnOnce(&mut SendQueue, Here) -> Result<(), (Code, Pointer)>,
 ) -> Answer {
     let mut sending = qp.sends.lock()?;
     let queue = sending.queue.get_mut()?;
-    let Some(here) = queue.here() else {
-        if let Some(bad) = bad {
-            *bad = list;
-        }
-        return Err(Refused::Elsewhere.into());
+    let posted = match queue.here() {
+        Some(here) => post(queue, here),
+        None => Err((Refused::Elsewhere.into(), list)),
     };
-    let (mut answer, mut at) = usual(queue, here, list);
+    posted.map_err(|(code, at)| {
+        if let Some(bad) = bad {
+            *bad = at;
+        }
+        code
+    })
+}
+
+/// Puts the requests from `at` on, each by itself, if those before it were `put`, and shows the device all that were put.
+#[inline(always)]
+fn post_others<R: Rings>(
+    qp: &Qp,
+    queue: &mut SendQueue,
+    here: Here,
+    list: Pointer,
+    mut at: Pointer,
+    put: Answer,
+) -> Result<(), (Code, Pointer)> {
     // Usually no other request follows.
-    if !at.is_null() && answer.is_ok() {
-        answer = post_each(qp, queue, &mut at);
-    }
+    let put = if at.is_null() || put.is_err() { put } else { post_each(qp, queue, &mut at) };
     // If this fails, the device has seen none of the requests.
-    let published = queue.publish_here::<R>(here).map_err(|why| {
-        at = list;
-        unseen(queue, why)
-    });
-    if published.is_ok() && answer.is_ok() {
-        return Ok(());
-    }
-    if let Some(bad) = bad {
-        *bad = at;
-    }
-    published.and(answer.map_err(|code| not_posted(qp, queue, at, code)))
+    queue.publish_here::<R>(here).map_err(|why| (unseen(queue, why), list))?;
+    put.map_err(|code| (not_posted(qp, queue, at, code), at))
 }
 
 /// Requests of any kind.

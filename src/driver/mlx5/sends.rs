@@ -327,7 +327,7 @@ impl Sends {
         units: u32,
         lead: impl Lead,
     ) {
-        let begin = self.head;
+        let (begin, change) = (self.head, self.change);
         let first = (begin & 0xffff) << 8 | u32::from(start.opcode);
         let second = self.number | units;
         let control = WqeCtrlSeg {
@@ -348,7 +348,8 @@ impl Sends {
         // A request has at least two units.
         let head = begin.wrapping_add((units - 1) / UNITS + 1);
         self.head = head;
-        if LOOKS && KIND != FRAMES && self.change != 0 {
+        // No place is known to be free before or after the request that waits for a change.
+        if LOOKS && KIND != FRAMES && change | self.change != 0 {
             self.limit = head;
         }
         self.track.sends.post(begin, head, wr_id);
@@ -419,9 +420,11 @@ impl SendRing for Sends {
     }
 
     fn rewind(&mut self) {
-        // The number of free places is determined again.
-        (self.head, self.limit, self.begun) = (self.published, self.published, None);
-        self.change = self.published_change;
+        (self.begun, self.change) = (None, self.published_change);
+        if self.head != self.published {
+            // The number of free places is determined again.
+            (self.head, self.limit) = (self.published, self.published);
+        }
     }
 
     fn enter(&mut self, state: u8) {

@@ -34,7 +34,8 @@ pub(crate) trait ReceiveRing {
         self.post(pieces, how)
     }
 
-    /// Posts what `how` fills, whatever [`FillReceives::is_kept`] returns. `None`, with nothing done, if the queue accepts no requests.
+    /// Posts what `how` fills, for which [`FillReceives::is_kept`] always returns true. `None`, with nothing done, if the queue accepts no
+    /// requests.
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn post_kept<F: FillReceives>(&mut self, pieces: u32, how: F) -> Option<F::Answer> {

@@ -122,7 +122,7 @@ pub enum Short {
     OnePiece,
     /// Requests of one piece, or of inline bytes in one place.
     Simple,
-    /// All requests.
+    /// All requests. What was put stays: it cannot be discarded.
     Everything,
 }
 

@@ -195,12 +195,15 @@ where
     if count > most || count == 0 && !slot.put_item(0, &Sge::default()) {
         return None;
     }
-    for (index, piece) in pieces.enumerate() {
-        if !slot.put_item(index, piece.borrow()) {
+    let mut written = 0;
+    for piece in pieces {
+        if !slot.put_item(written, piece.borrow()) {
             return None;
         }
+        written += 1;
     }
-    Some(count as u8)
+    // Others than those that were counted would be read from what was in the slot before.
+    (written == count).then_some(count as u8)
 }
 
 /// Writes the data of a request, and returns the word with its flags.

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use nix::errno::Errno;
 use uverbs_abi::types::{RawPacketCaps, SendFlags};
 
-use self::data::{Any, Bytes, Form, Putting, OneSegment, Segments};
+use self::data::{Any, Bytes, Form, OneSegment, Putting, Segments};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
 use super::send::{Batch, FillSends, SEND, SendQueue, Unseen};

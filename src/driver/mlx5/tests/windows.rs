@@ -187,3 +187,17 @@ fn what_cannot_be_said_is_refused() {
     let mut bench = self::bench(Form::Datagrams);
     assert_eq!(post(&mut bench, Opcode::Bind(BINDING), SendFlags::empty()), Err(Refused::Lacks));
 }
+
+#[test]
+fn there_is_no_more_room_after_a_change_of_a_key_than_before() {
+    let mut bench = bench(Form::Messages);
+    let places = bench.sends.slots() as u32;
+    post(&mut bench, Opcode::LocalInvalidate(0x1207), SendFlags::empty()).unwrap();
+    post(&mut bench, Opcode::Send, SendFlags::empty()).unwrap();
+    bench.sends.publish();
+    let mut more = 0;
+    while more < places && post(&mut bench, Opcode::Send, SendFlags::empty()).is_ok() {
+        more += 1;
+    }
+    assert!(more < places - 2, "{more} more requests of a block each in a ring of {places} blocks");
+}

@@ -174,3 +174,32 @@ fn of_a_queue_pair_only_what_the_driver_says_is_told() {
     assert_eq!([answer.cur_qp_state, answer.port_num, answer.sq_sig_all, answer.timeout], [0; 4]);
     assert_eq!(answer.dest.as_bytes(), [0; 32]);
 }
+
+/// Says that there is one piece, and has none.
+#[derive(Clone)]
+struct Liar;
+
+impl Iterator for Liar {
+    type Item = Sge;
+
+    fn next(&mut self) -> Option<Sge> {
+        None
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (1, Some(1))
+    }
+}
+
+impl ExactSizeIterator for Liar {}
+
+#[test]
+fn a_request_without_the_piece_that_was_counted_is_refused() {
+    let mut bench = Bench::new();
+    let data = Data::<_, NoBytes>::Pieces(Liar);
+    let put = bench.sends.writing().put(1, SendFlags::SIGNALED, &Opcode::Send, None, &data);
+    assert_eq!(
+        (put, bench.receives.writing::<false>().put(1, Liar)),
+        (Err(Refused::TooLarge), Err(Refused::TooLarge))
+    );
+}

@@ -37,7 +37,8 @@ impl<T: QpType> QueuePair<T> {
         request: &SendRequest<'_, T::Operation<'_>>,
     ) -> Result<(), Stopped> {
         let Self { sends, held, shared, capacity, .. } = self;
-        let (held, object, wants_head) = (held.slots_that_stay(), shared.object(), sends.wants_head());
+        // They can be taken back, because the kernel may refuse to read the request.
+        let (held, object, wants_head) = (held.slots(), shared.object(), sends.wants_head());
         let posting = Posting { held, object, capacity, wants_head, are_noted: false };
         match sends.post_short::<R, _>(None, One::<_, D> { request, posting, form: PhantomData }) {
             Some(shown) => shown.map_err(|why| Stopped::unseen(sends.unseen(why))),

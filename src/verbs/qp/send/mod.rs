@@ -17,7 +17,7 @@ pub use crate::device::context::Unseen;
 #[cfg(feature = "raw")]
 use crate::driver::request::Sge;
 use crate::driver::request::{
-    ADDRESSED, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms, with_kind,
+    ADDRESSED, Data, FRAMES, FrameHead, NoBytes, NoPieces, Opcode, Refused, Terms, with_kind,
 };
 use crate::driver::seam::{Lower, Published, SendRing, Short, Simple};
 use crate::driver::sq::{Rings, Sends, Stored, with_sends};
@@ -159,8 +159,10 @@ impl SendQueue {
         let (inline, counting) = (*inline, None);
         let is_short = match R::SHORT {
             Short::Nothing => false,
-            Short::OnePiece => F::IS_OF_ONE_PIECE,
-            Short::Simple | Short::Everything => true,
+            Short::OnePiece => F::IS_OF_ONE_PIECE && F::KIND as u8 != FRAMES,
+            Short::Simple => true,
+            // Of several requests those before a refused one could not be taken back.
+            Short::Everything => count.is_none(),
         };
         let ring = R::of(sends)?;
         with_kind!(F::KIND, KIND => {
