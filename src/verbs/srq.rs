@@ -346,6 +346,9 @@ impl SharedReceiveQueue {
     /// Requests one event ([`SrqLimitReached`](crate::EventKind::SrqLimitReached)) for when a request is taken and fewer than
     /// `limit` are left; 0 disables it. The event disarms the queue.
     ///
+    /// The event may come later than the completions of messages that were received after it, even when nothing is left in the queue. Look
+    /// for events also while waiting for completions: nothing more completes until the queue is filled up.
+    ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for more than the queue can hold.
     ///

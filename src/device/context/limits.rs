@@ -40,14 +40,15 @@ fn outside(what: &str, given: u32, least: u32, most: u32) -> Option<String> {
 
 impl Context {
     /// The error with a hint that names the first of `sizes` that the device does not allow, if the kernel refused one as invalid;
-    /// otherwise with this other hint. If all sizes are so small that every device allows them, the device is not queried.
+    /// otherwise with this other hint. If all sizes are so small that every device allows them, the device is not queried; nor if the
+    /// error has a hint already, because then the crate refused the number and the kernel was not asked.
     pub(crate) fn sized(
         &self,
         error: Error,
         sizes: &[Size],
         otherwise: impl Into<Cow<'static, str>>,
     ) -> Error {
-        if error.kind() != ErrorKind::InvalidInput {
+        if error.kind() != ErrorKind::InvalidInput || error.hint().is_some() {
             return error;
         }
         let is_ordinary = sizes.iter().all(Size::is_ordinary);
@@ -70,5 +71,32 @@ impl Context {
             let last = len(port).filter(outside)?.saturating_sub(1);
             Some(limit("index in the GID table", index, format_args!("0 to {last}")))
         })
+    }
+}
+
+#[cfg(all(test, feature = "soft"))]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::device::SoftDevice;
+
+    #[test]
+    fn the_device_is_queried_only_if_the_kernel_refused_a_number() {
+        let context = SoftDevice::default().open().unwrap();
+        let size = |most| [Size { what: "things", given: 0, least: 1, always: 16, most }];
+        let refused = Error::kernel("test", Errno::EINVAL);
+        let named = context.sized(refused, &size(|_| 1000), "otherwise");
+        assert_eq!(named.hint(), Some("things: 0 given, 1 to 1000 allowed"));
+
+        let unqueried = size(|_| unreachable!("the device was queried"));
+        let known = Error::beyond("test", "things", 0, 7);
+        assert_eq!(context.sized(known.clone(), &unqueried, "otherwise"), known);
+        let other = Error::kernel("test", Errno::ENOMEM);
+        assert_eq!(context.sized(other.clone(), &unqueried, "otherwise"), other);
+        let [size] = unqueried;
+        let ordinary = [Size { given: 16, ..size }];
+        let refused = Error::kernel("test", Errno::EINVAL);
+        assert_eq!(context.sized(refused, &ordinary, "otherwise").hint(), Some("otherwise"));
     }
 }
