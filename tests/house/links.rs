@@ -143,6 +143,39 @@ fn paths_that_pages_name_are_there() {
     assert!(missing.is_empty(), "named, but not there: {missing:#?}");
 }
 
+/// Whether a text has a function or a value of this name, and names its type.
+fn has(source: &str, item: &str) -> bool {
+    let (of, name) = item.split_once("::").expect("a type and a name");
+    let is_there = |before: &str| source.contains(&format!("{before} {name}"));
+    source.contains(of) && (is_there("fn") || is_there("const") || source.contains(&format!("    {name}")))
+}
+
+/// Pages say where something is as "`file`, `Type::name`".
+#[test]
+fn what_pages_say_of_a_file_is_in_it() {
+    let sources = files(&[".rs"]);
+    let (mut count, mut missing) = (0, Vec::new());
+    for (name, page) in files(&[".md"]) {
+        for line in prose(&page) {
+            for pair in spans(line).0.windows(2) {
+                let [file, item] = [pair[0], pair[1]];
+                let is_pair = file.ends_with(".rs") && line.contains(&format!("`{file}`, `{item}`"));
+                let is_item = item.split("::").count() == 2
+                    && item.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+                if !is_pair || !is_item {
+                    continue;
+                }
+                count += 1;
+                if !sources.get(file).is_some_and(|source| has(source, item)) {
+                    missing.push(format!("{name}: {item} in {file}"));
+                }
+            }
+        }
+    }
+    assert!(count > 10, "the pairs are found: {count}");
+    assert!(missing.is_empty(), "said, but not so: {missing:#?}");
+}
+
 #[test]
 fn pages_that_sources_name_are_there() {
     let (mut count, mut missing) = (0, Vec::new());
