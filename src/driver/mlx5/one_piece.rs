@@ -17,7 +17,7 @@ use super::segments::{UNIT, mode};
 use super::sends::{Sends, Start, unit};
 use super::track::Entry;
 use crate::driver::request::{
-    ADDRESSED, Address, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Remote, Sge, Terms, ToAddress,
+    ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Remote, Sge, Terms, ToAddress,
 };
 use crate::driver::ring::units;
 use crate::driver::seam::Lower;
@@ -143,27 +143,6 @@ impl<const KIND: u8> Lower for OnePiece<'_, KIND> {
         place.set(end, wr_id);
         self.head = end;
         Ok(())
-    }
-
-    fn begin(&mut self, _: u64, _: SendFlags, _: &Opcode<'_>) -> Result<(), Refused> {
-        Err(Refused::Lacks)
-    }
-
-    fn set_data<'b, P, B>(
-        &mut self,
-        _: SendFlags,
-        _: Option<FrameHead>,
-        _: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        Err(Refused::NotBegun)
-    }
-
-    fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
-        Err(Refused::NotBegun)
     }
 }
 

@@ -178,7 +178,9 @@ pub trait Lower {
     ///
     /// # Errors
     /// [`Refused::Full`], [`Refused::NotReady`] and [`Refused::Lacks`]. The slot is not used in these cases.
-    fn begin(&mut self, wr_id: u64, flags: SendFlags, opcode: &Opcode<'_>) -> Result<(), Refused>;
+    fn begin(&mut self, _wr_id: u64, _flags: SendFlags, _opcode: &Opcode<'_>) -> Result<(), Refused> {
+        Err(Refused::Lacks)
+    }
 
     /// Sets the data and flags of the request that was begun last, replacing what was set before.
     ///
@@ -186,19 +188,24 @@ pub trait Lower {
     /// [`Refused::TooLarge`]; [`Refused::NotBegun`].
     fn set_data<'b, P, B>(
         &mut self,
-        flags: SendFlags,
-        head: Option<FrameHead>,
-        data: &Data<P, B>,
+        _flags: SendFlags,
+        _head: Option<FrameHead>,
+        _data: &Data<P, B>,
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone;
+        B: Iterator<Item = &'b [u8]> + Clone,
+    {
+        Err(Refused::NotBegun)
+    }
 
     /// Sets the address of this datagram: the address handle, and the queue pair and queue key at the destination.
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused>;
+    fn set_address(&mut self, _ah: Address, _qp_num: u32, _qkey: u32) -> Result<(), Refused> {
+        Err(Refused::NotBegun)
+    }
 
     /// Sets the number of the peer's shared receive queue for this request over an extended connection.
     ///

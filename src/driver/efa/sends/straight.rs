@@ -210,25 +210,4 @@ impl Lower for Straight<'_> {
     {
         self.0.put_whole::<false, _, _>(wr_id, flags, opcode, data)
     }
-
-    fn begin(&mut self, _: u64, _: SendFlags, _: &Opcode<'_>) -> Result<(), Refused> {
-        Err(Refused::Lacks)
-    }
-
-    fn set_data<'b, P, B>(
-        &mut self,
-        _: SendFlags,
-        _: Option<FrameHead>,
-        _: &Data<P, B>,
-    ) -> Result<(), Refused>
-    where
-        P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
-    {
-        Err(Refused::NotBegun)
-    }
-
-    fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
-        Err(Refused::NotBegun)
-    }
 }
