@@ -1,9 +1,12 @@
-//! A transport that returns EIO although the soft device exists: memory must stay valid, and the device must not count as removed.
+//! A transport that returns errors although the soft device exists: memory must stay valid, and the device must not count as removed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use uverbs::command::Command;
 use uverbs::transport::Watcher;
-use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SoftDevice};
+use uverbs::{AccessFlags, ErrorKind, FlowRule, Point, ReceiveRequest, SendRequest, SoftDevice};
 
 /// Returns EIO for every destroy, and passes on the other commands.
 #[derive(Debug)]
@@ -31,6 +34,38 @@ fn a_device_that_was_told_nothing_may_write_to_memory_that_was_let_go() {
     soft.inject(&[7; 100]);
     drop((pd, cq, context));
     assert!(soft.resources().is_empty());
+}
+
+/// Refuses doorbells while this is set.
+#[derive(Debug)]
+struct Deaf(Arc<AtomicBool>);
+
+impl Watcher for Deaf {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        let refuses = command.op() == "qp.post_send" && self.0.load(Ordering::Relaxed);
+        if refuses { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+/// The device may still be at earlier requests when the kernel refuses a later one (siw does that).
+#[test]
+fn a_post_that_is_refused_lets_go_of_its_own_memory_only() {
+    for count in [1, 2] {
+        let (soft, is_deaf) = (SoftDevice::default(), Arc::new(AtomicBool::new(false)));
+        let context = soft.device().open_with(Deaf(is_deaf.clone())).unwrap();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
+        let mut qp = pd.raw_packet(&cq).connect(1).unwrap();
+        let [first, second] = [(); 2].map(|()| pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap());
+        qp.post_send(&[SendRequest::frame(1, &[first.segment(0..100).unwrap()])]).unwrap();
+        drop(first);
+        is_deaf.store(true, Ordering::Relaxed);
+        let segments = [second.segment(0..100).unwrap()];
+        let refused = qp.post_send(&vec![SendRequest::frame(2, &segments); count]);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(soft.resources().memory_regions, 2, "{count}");
+        drop(second);
+        assert_eq!(soft.resources().memory_regions, 1, "{count}: nothing needs the second");
+    }
 }
 
 /// Returns EIO for one kind of command.
