@@ -46,8 +46,8 @@ pub trait Provider: 'static {
         may_take: impl Fn() -> bool,
     ) -> Option<usize>;
 
-    /// Posts to the receive queue of a queue pair by the short path of the driver: what `how` fills, for which
-    /// [`FillReceives::is_kept`] always returns true. `None`, with nothing done, if the queue accepts no requests, and for a queue of another driver.
+    /// Posts to the receive queue of a queue pair by the short path of the driver: what `how` fills, for which [`FillReceives::is_kept`]
+    /// always returns true. `None`, with nothing done, if the queue accepts no requests, and for a queue of another driver.
     #[doc(hidden)]
     fn post_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
 

@@ -11,7 +11,7 @@ use uverbs_abi::types::{RawPacketCaps, SendFlags};
 use self::data::{Any, Bytes, Form, OneSegment, Putting, Segments};
 use super::operation::sealed::Encode;
 use super::request::{ETHERNET_HEADER, Local};
-use super::send::{Batch, FillSends, SEND, SendQueue, Unseen};
+use super::send::{Batch, FillSends, SEND, SendQueue};
 use super::{Capacity, QpType, QueuePair, SendRequest};
 use crate::device::object::Object;
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, RequestKind, Terms};

@@ -91,7 +91,7 @@ pub(super) extern "C" fn set_sge(qp: &Qp, lkey: u32, addr: u64, length: u32) {
     set_data(qp, Given::Pieces(pieces));
 }
 
-/// A list of so many pieces is read before its count is checked, which the queue does.
+/// Longer lists take the longer path. The queue compares the count with its own limit before it reads a piece.
 const FEW: usize = 4;
 
 #[inline(always)]

@@ -160,7 +160,7 @@ extern "C" fn set_inline_data<R: Rings>(qp: &Qp, addr: Pointer, length: usize) {
     }
 }
 
-/// A list of so many pieces is read before its count is checked, which the queue does.
+/// Longer lists take the longer path. The queue compares the count with its own limit before it reads a piece.
 const FEW: usize = 2;
 
 extern "C" fn set_sge_list<R: Rings>(qp: &Qp, count: usize, list: Pointer) {

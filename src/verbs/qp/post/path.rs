@@ -36,10 +36,7 @@ impl<T: QpType> QueuePair<T> {
         &mut self,
         request: &SendRequest<'_, T::Operation<'_>>,
     ) -> Result<(), Stopped> {
-        let Self { sends, held, shared, capacity, .. } = self;
-        // They can be taken back, because the kernel may refuse to read the request.
-        let (held, object, wants_head) = (held.slots(), shared.object(), sends.wants_head());
-        let posting = Posting { held, object, capacity, wants_head, are_noted: false };
+        let (sends, posting) = self.posting(false);
         match sends.post_short::<R, _>(None, One::<_, D> { request, posting, form: PhantomData }) {
             Some(shown) => shown.map_err(|why| Stopped::unseen(sends.unseen(why))),
             None => self.put_one_any::<R>(request),
@@ -48,9 +45,9 @@ impl<T: QpType> QueuePair<T> {
 
     #[inline(never)]
     fn put_one_any<R: Stored>(&mut self, request: &SendRequest<'_, T::Operation<'_>>) -> Result<(), Stopped> {
-        self.post_by(false, |sends, posting| {
-            sends.post::<R, _>(true, One::<_, Any> { request, posting, form: PhantomData })
-        })
+        let (sends, posting) = self.posting(false);
+        let shown = sends.post::<R, _>(true, One::<_, Any> { request, posting, form: PhantomData })?;
+        shown.map_err(|why| Stopped::unseen(sends.unseen(why)))
     }
 
     #[inline(never)]
@@ -111,9 +108,7 @@ impl<T: QpType> QueuePair<T> {
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
-        let Self { sends, held, shared, capacity, .. } = self;
-        let (held, object, wants_head) = (held.slots(), shared.object(), sends.wants_head());
-        let posting = Posting { held, object, capacity, wants_head, are_noted };
+        let (sends, posting) = self.posting(are_noted);
         let all = All::<_, D> { requests, posting, form: PhantomData };
         match sends.post_short::<R, _>(Some(requests.len()), all) {
             Some(shown) => shown.map_err(|why| Stopped::unseen(sends.unseen(why))),
@@ -128,21 +123,16 @@ impl<T: QpType> QueuePair<T> {
         requests: &[SendRequest<'_, T::Operation<'_>>],
         are_noted: bool,
     ) -> Result<(), Stopped> {
-        self.post_by(are_noted, |sends, posting| {
-            sends.post::<R, _>(false, All::<_, Any> { requests, posting, form: PhantomData })
-        })
+        let (sends, posting) = self.posting(are_noted);
+        let shown = sends.post::<R, _>(false, All::<_, Any> { requests, posting, form: PhantomData })?;
+        shown.map_err(|why| Stopped::unseen(sends.unseen(why)))
     }
 
+    /// The queue, and what is needed to put requests into it, which can be taken back: the kernel may refuse to read them.
     #[inline(always)]
-    fn post_by(
-        &mut self,
-        are_noted: bool,
-        post: impl FnOnce(&mut SendQueue, Posting<'_>) -> Result<Result<(), Unseen>, Stopped>,
-    ) -> Result<(), Stopped> {
+    fn posting(&mut self, are_noted: bool) -> (&mut SendQueue, Posting<'_>) {
         let Self { sends, held, shared, capacity, .. } = self;
-        let wants_head = sends.wants_head();
-        let posting =
-            Posting { held: held.slots(), object: shared.object(), capacity, wants_head, are_noted };
-        post(sends, posting)?.map_err(|why| Stopped::unseen(sends.unseen(why)))
+        let (held, object, wants_head) = (held.slots(), shared.object(), sends.wants_head());
+        (sends, Posting { held, object, capacity, wants_head, are_noted })
     }
 }
