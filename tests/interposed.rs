@@ -1,4 +1,4 @@
-//! A program that puts its own `open`, `ioctl` and `mmap` in front of the C library's sees all that the library asks of a kernel, as it
+//! A program that puts its own `open`, `ioctl`, `write` and `mmap` in front of the C library's sees all that the library asks of a kernel, as it
 //! would of libibverbs: recorders, fake devices and tracers work like this. Here such a program is the kernel of an rxe device.
 //!
 //! # Safety
@@ -24,13 +24,16 @@ use uverbs::abi::ids::device::invoke_write::{CORE_OUT, WRITE_CMD};
 use uverbs::abi::ids::{async_event, counters, cq, device, qp};
 use uverbs::abi::ioctl::{ATTR_F_VALID_OUTPUT, Attr, IoctlHdr, RDMA_VERBS_IOCTL, UHW_OUT};
 use uverbs::abi::types::AccessFlags;
-use uverbs::abi::write::cmd;
+use uverbs::abi::write::{CmdHdr, PostSend, PostSendResp, cmd};
 use uverbs::{Eth, FlowRule, Operation, Point, SendRequest};
+use zerocopy::FromBytes;
 
 const NODE: &str = "/dev/infiniband/uverbs4711";
 
 /// The descriptor of the device's file; -1 before it is opened.
 static DEVICE: AtomicI32 = AtomicI32::new(-1);
+/// Whether the kernel takes no write, as from a process that has other credentials than the one that opened the file.
+static IS_FOREIGN: AtomicBool = AtomicBool::new(false);
 /// Whether the kernel refuses doorbells.
 static IS_DEAF: AtomicBool = AtomicBool::new(false);
 static SEEN: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -176,8 +179,36 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
     }
 }
 
+/// # Safety
+/// As `write(2)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: usize) -> isize {
+    type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+    if fd < 0 || fd != DEVICE.load(Ordering::SeqCst) {
+        // SAFETY: the C library's function has this type.
+        let write: Write = unsafe { std::mem::transmute(next(c"write")) };
+        // SAFETY: the caller's promise, passed on.
+        return unsafe { write(fd, bytes, len) };
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), len) };
+    let (header, body) = CmdHdr::read_from_prefix(bytes).expect("a header");
+    assert_eq!(usize::from(header.in_words) * 4, len);
+    assert_eq!((header.command, header.out_words), (cmd::POST_SEND, 1), "the one command that is written");
+    let request = PostSend::read_from_bytes(body).expect("a request");
+    see(format!("doorbell {}", request.qp_handle));
+    let refusal = [(&IS_FOREIGN, Errno::EACCES), (&IS_DEAF, Errno::ENOTCONN)];
+    if let Some((_, errno)) = refusal.into_iter().find(|(refuses, _)| refuses.load(Ordering::SeqCst)) {
+        errno.set();
+        return -1;
+    }
+    // SAFETY: the memory of the response, for which the request has the address.
+    unsafe { (request.response as *mut PostSendResp).write(PostSendResp { bad_wr: 0 }) };
+    len as isize
+}
+
 /// Writes the beginning of an output.
-fn write(attr: &Attr, words: &[u32]) {
+fn store(attr: &Attr, words: &[u32]) {
     assert!(usize::from(attr.len) >= size_of_val(words));
     // SAFETY: the output's memory, for which the command has the address; it has room.
     unsafe { (attr.data as *mut u32).copy_from_nonoverlapping(words.as_ptr(), words.len()) };
@@ -201,10 +232,10 @@ fn answer(header: &IoctlHdr, attrs: &mut [Attr]) -> Result<(), Errno> {
     for attr in attrs {
         match (header.object_id, header.method_id, attr.attr_id) {
             _ if creates_file => attr.data = nothing() as u64,
-            (cq::OBJECT, cq::method::CREATE, UHW_OUT) => write(attr, &ring(0x1000)),
-            (qp::OBJECT, qp::method::CREATE, UHW_OUT) => write(attr, &[ring(0x2000), ring(0x3000)].concat()),
-            (qp::OBJECT, qp::method::CREATE, qp::create::RESP_CAP) => write(attr, &[4, 4, 1, 1, 16]),
-            (_, _, CORE_OUT) if written == Some(cmd::CREATE_COMP_CHANNEL) => write(attr, &[nothing() as u32]),
+            (cq::OBJECT, cq::method::CREATE, UHW_OUT) => store(attr, &ring(0x1000)),
+            (qp::OBJECT, qp::method::CREATE, UHW_OUT) => store(attr, &[ring(0x2000), ring(0x3000)].concat()),
+            (qp::OBJECT, qp::method::CREATE, qp::create::RESP_CAP) => store(attr, &[4, 4, 1, 1, 16]),
+            (_, _, CORE_OUT) if written == Some(cmd::CREATE_COMP_CHANNEL) => store(attr, &[nothing() as u32]),
             _ => {}
         }
         attr.flags |= ATTR_F_VALID_OUTPUT;
@@ -259,9 +290,22 @@ fn a_program_in_front_of_the_c_library_sees_everything() {
     Errno::set_raw(4711);
     qp.post_send(&[SendRequest::new(1, Operation::Send, &[segment])]).unwrap();
     assert_eq!(Errno::last_raw(), 4711, "what succeeds leaves it alone");
-    assert_eq!(seen(), [writes(cmd::POST_SEND)]);
+    assert_eq!(seen(), ["doorbell 0"]);
     IS_DEAF.store(true, Ordering::SeqCst);
     let refused = qp.post_send(&[SendRequest::new(2, Operation::Send, &[segment])]).unwrap_err();
+    IS_DEAF.store(false, Ordering::SeqCst);
+    assert_eq!(refused.errno(), Some(libc::ENOTCONN));
+    assert_eq!(seen()[0], "doorbell 0");
+
+    // A process with other credentials than those that opened the file: only the ioctl is left, which does not look at them.
+    IS_FOREIGN.store(true, Ordering::SeqCst);
+    qp.post_send(&[SendRequest::new(3, Operation::Send, &[segment])]).unwrap();
+    assert_eq!(seen(), ["doorbell 0".to_owned(), writes(cmd::POST_SEND)]);
+    IS_FOREIGN.store(false, Ordering::SeqCst);
+    qp.post_send(&[SendRequest::new(4, Operation::Send, &[segment])]).unwrap();
+    assert_eq!(seen(), [writes(cmd::POST_SEND)], "a write is not tried again");
+    IS_DEAF.store(true, Ordering::SeqCst);
+    let refused = qp.post_send(&[SendRequest::new(5, Operation::Send, &[segment])]).unwrap_err();
     IS_DEAF.store(false, Ordering::SeqCst);
     assert_eq!(refused.errno(), Some(libc::ENOTCONN));
     assert_eq!(seen()[0], writes(cmd::POST_SEND));

@@ -1,4 +1,4 @@
-//! The real transport: ioctl and mmap on the character device.
+//! The real transport: ioctl, mmap, and for doorbells write, on the character device.
 //!
 //! # Safety
 //! - Every address in a lowered [`Command`] is that of a slice which the command borrows (shared for inputs, exclusively for outputs) or
@@ -7,6 +7,8 @@
 //!   own all of it. The kernel writes only to outputs (uverbs_copy_to, uverbs_ioctl.c, Linux 6.1), and at most their length. One input is
 //!   itself an address: that of [`PLACE`](crate::kernel::command) bytes, exclusively borrowed, to which rxe writes exactly this number
 //!   (do_mmap_info, rxe_queue.c); only a command for rxe's shared receive queues has it.
+//! - A doorbell that is written has the address of its response, which it owns. The kernel writes at most the announced length
+//!   (uverbs_response, uverbs_cmd.c, Linux 6.1).
 //! - Raw commands may break all of this: the code that opens a [`RawConnection`] promises that they do not.
 //! - Addresses inside a payload (a memory region's start, a queue's buffer) belong to memory which the object that sends the command
 //!   keeps alive until the kernel has released it.
@@ -22,6 +24,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc;
 use uverbs_abi::ioctl::RDMA_VERBS_IOCTL;
+use zerocopy::IntoBytes;
 
 use super::raw::{AnyShape, RawConnection};
 use super::{Mapping, Transport};
@@ -53,6 +56,16 @@ unsafe fn send(file: &File, message: *mut u8) -> Result<(), Errno> {
     // SAFETY: by this function's contract.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), RDMA_VERBS_IOCTL as _, message) };
     if answer < 0 { Err(Errno::last()) } else { Ok(()) }
+}
+
+/// Rings the doorbell where the kernel does not take a write.
+#[cold]
+#[inline(never)]
+fn ring_by_ioctl(file: &File, doorbell: &mut Doorbell) -> Result<(), Errno> {
+    let mut message = doorbell.lower();
+    // SAFETY: a header followed by its three attributes; request and response are the doorbell's own, exclusively borrowed during the
+    // call.
+    unsafe { send(file, message.as_mut_bytes().as_mut_ptr()) }
 }
 
 fn errno_of(error: io::Error) -> Errno {
@@ -112,9 +125,20 @@ unsafe impl Transport for Uverbs {
 
     #[inline]
     fn ring(&self, _op: &'static str, doorbell: &mut Doorbell) -> Result<(), Errno> {
-        let message = doorbell.lower().as_mut_ptr();
-        // SAFETY: as in `invoke`; request and response are the doorbell's own, exclusively borrowed during the call.
-        unsafe { send(&self.file, message) }
+        if !doorbell.is_by_ioctl() {
+            let bytes = doorbell.lower_to_write();
+            // SAFETY: `bytes` are readable; the kernel writes only the response, which is the doorbell's own and exclusively borrowed
+            // during the call. `self.file` is open.
+            let answer = unsafe { libc::write(self.file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+            if answer >= 0 {
+                return Ok(());
+            }
+            match Errno::last() {
+                Errno::EACCES => doorbell.send_by_ioctl(),
+                errno => return Err(errno),
+            }
+        }
+        ring_by_ioctl(&self.file, doorbell)
     }
 
     #[inline]
