@@ -60,7 +60,7 @@ impl Doorbell {
         Self { wire, request, response: PostSendResp::new_zeroed() }
     }
 
-    /// The same as an ordinary command, for a transport without a special function.
+    /// The doorbell as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command<'a>(&'a mut self, op: &'static str) -> Command<'a> {
         let mut command = Command::write(op, cmd::POST_SEND);
         command
