@@ -308,8 +308,8 @@ impl CompletionCounter {
         self.state.wait_since(threshold, None, timeout)
     }
 
-    /// Like [`wait`](Self::wait), but any error value other than `errors` ends the wait, also one from before the call. If you
-    /// pass the last result of [`read_err`](Self::read_err), you miss no failure between two waits.
+    /// Waits until the value is `threshold` or more, as [`wait`](Self::wait) does, but any error value other than `errors` ends the wait,
+    /// also one from before the call. If you pass the last result of [`read_err`](Self::read_err), you miss no failure between two waits.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -317,7 +317,8 @@ impl CompletionCounter {
         self.state.wait_since(threshold, Some(errors), timeout)
     }
 
-    /// Like [`wait`](Self::wait), for async tasks of any runtime. Dropping the future loses nothing.
+    /// Returns a future that waits until the value is `threshold` or more, for async tasks of any runtime; see [`wait`](Self::wait).
+    /// Dropping it loses nothing.
     ///
     /// # Errors
     /// The future returns those of [`wait`](Self::wait), except for the timeout, which the runtime provides.

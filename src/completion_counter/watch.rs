@@ -29,7 +29,7 @@ impl Seen {
         self.invalidated.is_so()
     }
 
-    /// The same, for callers that keep it.
+    /// Whether the peer has invalidated the key, for callers that keep it.
     pub(crate) fn invalidation(&self) -> Arc<Invalidated> {
         self.invalidated.clone()
     }

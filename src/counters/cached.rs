@@ -52,7 +52,7 @@ impl Seen {
         Duration::from_nanos(self.age_ns)
     }
 
-    /// The same in nanoseconds, for hot loops.
+    /// The maximum age in nanoseconds, for hot loops.
     #[inline]
     pub fn age_ns(&self) -> u64 {
         self.age_ns
@@ -85,7 +85,7 @@ impl<const N: usize> Cached<N> {
         self.seen.age()
     }
 
-    /// The same in nanoseconds, for hot loops.
+    /// Their age in nanoseconds, for hot loops; see [`Seen::age`].
     #[inline]
     pub fn age_ns(&self) -> u64 {
         self.seen.age_ns

@@ -34,7 +34,7 @@ pub(super) struct Latch {
 pub(super) struct Entry {
     /// When the values were read, by the CPU's counter.
     pub(super) ticks: u64,
-    /// The same by the clock.
+    /// When the values were read, by the clock.
     pub(super) ns: u64,
 }
 

@@ -119,7 +119,7 @@ impl Refresher {
         self.refresh_at(|| clock.now(), is_enough)
     }
 
-    /// The same with a clock that `now` reads immediately before the device is read.
+    /// Reads the device as [`Refresher::refresh`] does, with a clock that `now` reads immediately before the device is read.
     ///
     /// # Errors
     /// As [`Refresher::refresh`].

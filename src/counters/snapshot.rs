@@ -165,8 +165,8 @@ impl Snapshot {
         }
     }
 
-    /// Like [`read_cached`](Self::read_cached), into a slice. Elements beyond the highest index are set to zero. After an error
-    /// the contents are unspecified.
+    /// Copies the values into a slice. If they are older than `max_age`, it reads the device first; see [`read_cached`](Self::read_cached).
+    /// Elements beyond the highest index are set to zero. After an error the contents are unspecified.
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -179,9 +179,9 @@ impl Snapshot {
         }
     }
 
-    /// Like [`read_cached`](Self::read_cached), with the caller's own clock, which shows `now_ns`. It must be `CLOCK_MONOTONIC`,
-    /// unless this snapshot is only ever read and sampled with this clock. Values that were read later than `now_ns` have age
-    /// zero.
+    /// Returns the values, whose age is measured by the caller's own clock, which shows `now_ns`. If they are older than `max_age`, it
+    /// reads the device first. The clock must be `CLOCK_MONOTONIC`, unless this snapshot is only ever read and sampled with this clock.
+    /// Values that were read later than `now_ns` have age zero.
     ///
     /// For loops that read the time anyway, and for tests.
     ///
@@ -196,7 +196,7 @@ impl Snapshot {
         }
     }
 
-    /// Like [`read_at`](Self::read_at), into a slice.
+    /// Copies the values into a slice, as [`read_cached_into`](Self::read_cached_into) does, with the clock of [`read_at`](Self::read_at).
     ///
     /// # Errors
     /// As [`Snapshot::read_cached`].
@@ -222,7 +222,8 @@ impl Snapshot {
         }
     }
 
-    /// Like [`latest`](Self::latest), into a slice. Elements beyond the highest index are set to zero.
+    /// Copies the latest values into a slice, whatever their age; see [`latest`](Self::latest). Elements beyond the highest index are set
+    /// to zero.
     ///
     /// # Errors
     /// As [`Snapshot::latest`].

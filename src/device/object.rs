@@ -120,7 +120,7 @@ impl Object {
         }
     }
 
-    /// The same, and keeps the memory to which the device may write while the object exists.
+    /// Keeps the memory to which the device may write while the object exists.
     pub(crate) fn holding(self, memory: Option<&Mapping>) -> Self {
         memory.into_iter().for_each(|memory| self.hold(memory));
         self
@@ -215,19 +215,20 @@ impl Object {
         Ok(())
     }
 
-    /// The same, but succeeds only if the kernel confirms that the object is destroyed.
+    /// Destroys the object in place, and succeeds only if the kernel confirms that it is destroyed. A second call does nothing.
     pub(crate) fn release_for_sure(&mut self) -> Result<()> {
         self.release_into(&mut [0; 8])
     }
 
-    /// As [`Object::release`], and returns the kernel's response: how many events of the object were read. The response is zeros if
-    /// nothing was sent, or if the device was removed.
+    /// Destroys the object in place as [`Object::release`] does, and returns the kernel's response: how many events of the object were
+    /// read. The response is zeros if nothing was sent, or if the device was removed.
     #[cfg(feature = "raw")]
     pub(crate) fn release_reporting<T: zerocopy::FromBytes>(&mut self) -> Result<T> {
         self.release_before_drop()
     }
 
-    /// The same for an object to which others have references. Their owners drop it next.
+    /// Destroys an object in place to which others have references, and returns the kernel's response as [`Object::release_reporting`]
+    /// does. Their owners drop it next.
     #[cfg(feature = "raw")]
     pub(crate) fn release_before_drop<T: zerocopy::FromBytes>(&self) -> Result<T> {
         let mut response = [0; 8];

@@ -169,14 +169,14 @@ pub trait Place {
     /// Stores a completion.
     fn put(&mut self, raised: &impl Raised);
 
-    /// The same without a function call. Returns false, with nothing done, for a completion that needs one.
+    /// Stores a completion without a function call. Returns false, with nothing done, for a completion that needs one.
     #[inline(always)]
     fn put_plain(&mut self, raised: &impl Raised) -> bool {
         self.put(raised);
         true
     }
 
-    /// The same for one of many completions in a loop, where rare cases are better handled in a separate function.
+    /// Stores one of many completions in a loop, where rare cases are better handled in a separate function.
     #[inline(always)]
     fn put_among(&mut self, raised: &impl Raised) {
         self.put(raised);

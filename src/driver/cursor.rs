@@ -28,7 +28,7 @@ pub trait Cursor: Fields {
         self.next_fast(queue, may_take)
     }
 
-    /// The same, to the next completion.
+    /// Moves to the next completion of a poll, by the shortest path.
     ///
     /// # Errors
     /// Why no completion was taken.
@@ -45,13 +45,13 @@ pub trait Cursor: Fields {
         Err(Missed::Other)
     }
 
-    /// As [`Cursor::first_fast`], for every completion.
+    /// Moves to the first completion of a poll, by a path that takes every completion. `None` if there is none, or if it must not be taken.
     #[doc(hidden)]
     fn first(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
         self.next(queue, may_take)
     }
 
-    /// The same, to the next completion.
+    /// Moves to the next completion of a poll, by a path that takes every completion. `None` as for [`Cursor::first`].
     #[doc(hidden)]
     fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown>;
 

@@ -37,8 +37,8 @@ pub trait Provider: 'static {
         may_take: impl Fn() -> bool,
     ) -> Option<usize>;
 
-    /// The same for the usual poll, which finds one completion or none. It may also return `None`, with nothing taken, if there are
-    /// several.
+    /// Takes completions into `places` by the short path of the driver for the usual poll, which finds one completion or none, and returns
+    /// their number. `None` as for [`Provider::poll_fast`]; it may also return `None`, with nothing taken, if there are several.
     #[doc(hidden)]
     fn poll_few_fast<T: Place>(
         queue: &mut Completions,
@@ -51,7 +51,7 @@ pub trait Provider: 'static {
     #[doc(hidden)]
     fn post_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
 
-    /// As [`Provider::post_receives`], for a shared queue.
+    /// Posts to a shared receive queue by the short path of the driver; see [`Provider::post_receives`].
     #[doc(hidden)]
     fn post_shared_receives<F: FillReceives>(queue: &mut Receives, pieces: u32, how: F) -> Option<F::Answer>;
 
@@ -60,11 +60,12 @@ pub trait Provider: 'static {
     #[doc(hidden)]
     fn one<const LOOKS: bool, const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
 
-    /// The same for several requests.
+    /// Borrows a send queue for several requests of this kind. `None` for a queue of another driver or kind.
     #[doc(hidden)]
     fn batch<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
 
-    /// The same by a shorter path, if there is one now: for slots that are known to be free.
+    /// Borrows a send queue by a shorter path, if there is one now: for slots that are known to be free. `None` also for a queue of another
+    /// driver or kind.
     #[doc(hidden)]
     fn short<const KIND: u8>(queue: &mut Sends) -> Option<impl Lower>;
 

@@ -114,7 +114,7 @@ pub(crate) use with_kind;
 pub enum Opcode<'a> {
     /// Sends a message or a frame.
     Send,
-    /// The same with immediate data.
+    /// Sends a message with immediate data.
     SendImmediate(u32),
     /// Sends a message and invalidates a key of the peer.
     SendInvalidate(u32),
@@ -131,7 +131,7 @@ pub enum Opcode<'a> {
     },
     /// Writes to the memory of the peer.
     Write(Remote),
-    /// The same with immediate data.
+    /// Writes to the memory of the peer, with immediate data.
     WriteImmediate(Remote, u32),
     /// Reads from the memory of the peer.
     Read(Remote),

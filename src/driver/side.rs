@@ -70,7 +70,8 @@ impl CqSide {
         shared.arm(solicited_only)
     }
 
-    /// The same for a caller that counts the events that it reads: `events` has the count in its two highest bits.
+    /// Requests an event by a doorbell, as [`Self::arm`] does, for a caller that counts the events that it reads: `events` has the count in
+    /// its two highest bits.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
@@ -78,8 +79,8 @@ impl CqSide {
         shared.arm_behind(events, solicited_only)
     }
 
-    /// The same for drivers of which only some queues have a doorbell. Returns false if a command must request the event, which the kernel
-    /// may refuse. With `are_told`, the caller reports each event that it has read by [`CqSide::tell`].
+    /// Requests an event for drivers of which only some queues have a doorbell. Returns false if a command must request the event, which
+    /// the kernel may refuse. With `are_told`, the caller reports each event that it has read by [`CqSide::tell`].
     pub(crate) fn arm_apart(&self, solicited_only: bool, are_told: bool) -> bool {
         match self {
             Self::Efa(shared) => shared.arm(solicited_only, are_told),

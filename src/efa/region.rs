@@ -49,7 +49,7 @@ impl Ways {
         Self::ask(region.object().context(), region.object().id())
     }
 
-    /// The same for the region with this handle.
+    /// Queries the device about the region with this handle.
     ///
     /// # Errors
     /// As for [`Ways::of`].

@@ -31,7 +31,7 @@ pub fn is_unsolicited(completion: &Completion) -> bool {
     completion.flags.bits() & UNSOLICITED != 0
 }
 
-/// The same for a completion in the kernel's layout.
+/// Whether a completion in the kernel's layout belongs to a write with immediate data that consumed no receive.
 #[cfg(feature = "raw")]
 pub fn is_unsolicited_wc(completion: &uverbs_abi::write::Wc) -> bool {
     completion.wc_flags & UNSOLICITED != 0

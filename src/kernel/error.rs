@@ -177,23 +177,23 @@ impl Error {
         Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
     }
 
-    /// The same error with a hint, unless it already has one.
+    /// Adds a hint, unless the error already has one.
     pub(crate) fn hinted(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
         self
     }
 
-    /// The same error with the kind "not found" and a hint.
+    /// Changes the kind to "not found", and adds a hint, unless the error already has one.
     pub(crate) fn not_found(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::NotFound, ..self }.hinted(hint)
     }
 
-    /// The same error with the kind "unsupported" and a hint.
+    /// Changes the kind to "unsupported", and adds a hint, unless the error already has one.
     pub(crate) fn unsupported(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
     }
 
-    /// The same error with a hint if it is of `kind`.
+    /// Adds a hint if the error is of `kind`, unless it already has one.
     pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
         if self.kind == kind { self.hinted(hint) } else { self }
     }

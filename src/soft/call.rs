@@ -135,7 +135,7 @@ impl<'s, 'c, 'b> Call<'s, 'c, 'b> {
         Ok(handle)
     }
 
-    /// The same for an event file, whose file descriptor is its handle.
+    /// Notes an event file that the call is about to create; its file descriptor is its handle.
     pub(super) fn begin_fd(&mut self, events: u32, fd: OwnedFd) {
         self.pending = Some(Pending { handle: events, kind: None, made: None, fd: Some(fd) });
     }

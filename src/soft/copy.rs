@@ -70,12 +70,13 @@ impl Call<'_, '_, '_> {
         self.write(found, 0, bytes.get(..len).unwrap_or_default())
     }
 
-    /// The same, for an attribute that may be left out.
+    /// Writes a response, truncated to the size of the attribute, which may be left out.
     pub(super) fn copy_to_optional(&mut self, id: u16, bytes: &[u8]) -> Result<(), Errno> {
         if self.find(id).is_some() { self.copy_to(id, bytes) } else { Ok(()) }
     }
 
-    /// The same, and fills the rest of the attribute with zeros.
+    /// Writes a response, truncated to the size of the attribute, and fills the rest of the attribute with zeros; ENOENT if the attribute
+    /// is missing.
     pub(super) fn copy_to_or_zero<T: IntoBytes + Immutable>(
         &mut self,
         id: u16,

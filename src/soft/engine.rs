@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    /// The same as [`State::flush_if_broken`], for all queue pairs of a completion queue.
+    /// Flushes what was posted to each queue pair of a completion queue in the error state since then; see [`State::flush_if_broken`].
     pub(super) fn flush_late(&mut self, cq: u32) {
         let on = |qp: &Qp| [qp.send_cq, qp.recv_cq].contains(&cq);
         let numbers: Vec<_> = self.qps.iter().filter(|(_, qp)| on(qp)).map(|(number, _)| *number).collect();

@@ -116,7 +116,7 @@ pub(super) fn copy(from: &[Place<'_>], to: &[Place<'_>]) -> bool {
     true
 }
 
-/// The same for bytes that are not the user's memory.
+/// Copies bytes that are not the user's memory to the start of a list. False if they do not fit.
 #[must_use]
 pub(super) fn put(mut bytes: &[u8], to: &[Place<'_>]) -> bool {
     for place in to {

@@ -99,8 +99,8 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// The same profile, within the range of the device's numbers. Object numbers have 24 bits, a few of which are reserved; rings are
-    /// mapped with lengths of 32 bits.
+    /// Limits the profile to the range of the device's numbers. Object numbers have 24 bits, a few of which are reserved; rings are mapped
+    /// with lengths of 32 bits.
     pub(super) fn bounded(self) -> Self {
         const OBJECTS: u32 = 0xff_0000;
         Self {

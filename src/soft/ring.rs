@@ -112,7 +112,8 @@ impl Consumer {
         self.read_behind(0, offset, bytes)
     }
 
-    /// The same for the slot that was filled `slots` after the oldest, which must be less than [`Consumer::available`].
+    /// Reads part of the slot that was filled `slots` after the oldest. False if it is not inside the slot. `slots` must be less than
+    /// [`Consumer::available`].
     #[must_use]
     pub(crate) fn read_behind(&self, slots: u32, offset: usize, bytes: &mut [u8]) -> bool {
         offset + bytes.len() <= self.geometry.slot_size()

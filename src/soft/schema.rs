@@ -92,7 +92,7 @@ impl Method {
     }
 }
 
-/// The same attribute, mandatory.
+/// Makes an attribute mandatory.
 const fn must(spec: Spec) -> Spec {
     Spec { mandatory: true, ..spec }
 }

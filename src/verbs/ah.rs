@@ -203,7 +203,7 @@ fn is_multicast(to: &[u8; 16]) -> bool {
 
 /// The next header of IPv6 for UDP.
 const NEXT_IS_UDP: u8 = 17;
-/// The same for the headers of InfiniBand's transport, also in RoCE version 1 (`IB_GRH_NEXT_HDR`, ib_pack.h, Linux 6.1).
+/// The next header of IPv6 for the headers of InfiniBand's transport, also in RoCE version 1 (`IB_GRH_NEXT_HDR`, ib_pack.h, Linux 6.1).
 const NEXT_IS_TRANSPORT: u8 = 0x1b;
 
 /// Whether the checksum of an IPv4 header is correct.

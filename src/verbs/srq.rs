@@ -171,7 +171,7 @@ impl XrcDomain {
 
 #[cfg(feature = "raw")]
 impl XrcDomain {
-    /// As [`XrcDomain::srq`].
+    /// Starts a builder for a shared receive queue of the domain, whose completions go to the queue of `cq`; see [`XrcDomain::srq`].
     pub fn srq_on<'a>(
         &'a self,
         pd: &'a ProtectionDomain,

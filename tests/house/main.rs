@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod commands;
+mod comments;
 mod drivers;
 mod lanes;
 mod layers;

@@ -106,7 +106,7 @@ impl Pointer {
         if count == 0 { Some(&[]) } else { self.some_items(count) }
     }
 
-    /// The same, but `None` also if it is null and there are no items.
+    /// The items to which it points. `None` if it is null, also if there are no items, or if a process cannot have that many.
     #[inline(always)]
     pub(crate) fn some_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
         if self.0.is_null() || !fits::<T>(count) {

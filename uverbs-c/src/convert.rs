@@ -175,7 +175,7 @@ pub(crate) extern "C" fn unsupported() -> c_int {
     returned(Err(EOPNOTSUPP))
 }
 
-/// The same for calls that return an object.
+/// Returns null and sets `errno` to EOPNOTSUPP, for calls that are not supported and return an object.
 pub(crate) extern "C" fn unsupported_object() -> Pointer {
     EOPNOTSUPP.set();
     Pointer::NULL
@@ -184,7 +184,7 @@ pub(crate) extern "C" fn unsupported_object() -> Pointer {
 /// For calls that return nothing.
 pub(crate) extern "C" fn nothing() {}
 
-/// The same for calls that return a file descriptor.
+/// Returns -1 and sets `errno` to EOPNOTSUPP, for calls that are not supported and return a file descriptor.
 pub(crate) extern "C" fn unsupported_minus_one() -> c_int {
     minus_one(Err(EOPNOTSUPP))
 }

@@ -96,7 +96,7 @@ pub(crate) fn used(pd: &Pd) -> Option<Uses> {
     pd.parts.as_ref().map(|parts| parts.uses.clone())
 }
 
-/// The same for a domain that must be a parent domain.
+/// A reference that keeps a parent domain from being destroyed; EINVAL for other domains.
 pub(crate) fn used_parent(domain: Pointer) -> Answer<Uses> {
     domain.get::<Pd>().and_then(used).ok_or(EINVAL)
 }

@@ -48,7 +48,8 @@ pub(crate) fn end<O, R>(object: Option<Box<O>>, how: impl FnOnce(&mut O) -> Answ
     answer
 }
 
-/// The same for an object with events, which other threads may acknowledge at the same time.
+/// Destroys what an object of C with events owns, and frees the object. If that fails, the object remains. Other threads may acknowledge
+/// events at the same time.
 pub(crate) fn end_shared<O>(object: Given<O>, how: impl FnOnce(&O) -> Answer) -> Answer {
     how(object.get().ok_or(EINVAL)?)?;
     object.free();

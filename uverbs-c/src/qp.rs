@@ -187,7 +187,7 @@ fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     make_own(context, init, None)
 }
 
-/// The same, including a queue pair type of the driver.
+/// Creates a queue pair; one of the driver's own type if `own` is given.
 pub(crate) fn make_own(
     context: Option<&Context>,
     init: &mut QpInitAttrEx,

@@ -252,7 +252,7 @@ extern "C" fn wr_rdma_read_as_begun<R: Rings>(qp: &Qp, rkey: u32, address: u64) 
     wr_rdma_read(qp, rkey, address);
 }
 
-/// The same after an operation that is not written yet.
+/// Begins a send after an operation that is not written yet, and finishes that operation first.
 #[cold]
 #[inline(never)]
 fn wr_send_after(qp: &Qp) {
@@ -384,7 +384,7 @@ extern "C" fn wr_set_ud_addr(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah = *ah);
 }
 
-/// The same for a queue in which only the number of the address handle is written.
+/// Sets the address of a datagram in a queue in which only the number of the address handle is written.
 extern "C" fn wr_set_ud_addr_by_number(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {
     note_address(qp, ah, qp_num, qkey, |to, ah| to.ah.number = ah.number);
 }
@@ -413,7 +413,7 @@ fn note_address(
     }
 }
 
-/// The same if data or another address was set before, or if something is wrong.
+/// Sets the address of a datagram if data or another address was set before, or if something is wrong.
 #[cold]
 #[inline(never)]
 fn set_address_again(qp: &Qp, ah: Option<&Ah>, qp_num: u32, qkey: u32) {

@@ -130,7 +130,7 @@ fn post_recv_any<R: Rings>(qp: &Qp, list: Pointer, bad: Option<&mut Pointer>) ->
     }
 }
 
-/// As [`post_recv`], for a shared queue.
+/// Posts receives of one piece each to a shared queue by the short path of the driver; see [`post_recv`].
 pub(crate) extern "C" fn post_srq_recv<R: Rings>(
     srq: &Srq,
     list: Pointer,

@@ -93,7 +93,8 @@ impl Gathered {
         self.of(pieces.iter().map(|piece| Pointer::from_word(piece.addr).array(piece.length)))
     }
 
-    /// The same for a list of `struct ibv_data_buf`.
+    /// The bytes that a list of `struct ibv_data_buf` describes, one after another. `None` if there are none, if they do not fit into a
+    /// request, and for a null pointer.
     // A separate function, so that its callers need not save registers for it.
     #[inline(never)]
     pub(crate) fn of_buffers(&mut self, list: Pointer, count: usize) -> Option<&[u8]> {

@@ -64,7 +64,8 @@ impl Failure {
         }
     }
 
-    /// The same, preceded by the name of its subject.
+    /// The failure as a text, preceded by the name of its subject. It keeps its kind if something does not exist, is not permitted or is
+    /// not supported, and is [`Failure::Other`] otherwise.
     pub(crate) fn said_of(self, what: impl fmt::Display) -> Self {
         use uverbs::ErrorKind::{NotFound, PermissionDenied, Unsupported};
         let text = format!("{what}: {self}");

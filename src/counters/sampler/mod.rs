@@ -115,11 +115,11 @@ pub struct Tick {
 pub struct SamplerReport {
     /// Rounds that were started.
     pub rounds: u64,
-    /// As [`Tick::refreshed`], of all ticks.
+    /// Commands that read the device, and snapshots that others had refreshed, in all ticks.
     pub refreshed: u64,
-    /// As [`Tick::failed`], of all ticks.
+    /// Commands that failed, in all ticks.
     pub failed: u64,
-    /// As [`Tick::ended`], of all ticks.
+    /// Snapshots, or bulk sources of them, that have ended and were removed, in all ticks.
     pub ended: u64,
     /// Intervals without a round.
     pub missed: u64,
@@ -303,7 +303,8 @@ impl Sampler {
         self.step(Clock::Monotonic, || true)
     }
 
-    /// Like [`tick`](Self::tick), with the caller's own clock, which shows `now_ns`; see [`Snapshot::read_at`].
+    /// Makes the refreshes that are due by the caller's own clock, which shows `now_ns`; see [`tick`](Self::tick) and
+    /// [`Snapshot::read_at`].
     pub fn tick_at(&mut self, now_ns: u64) -> Tick {
         self.step(Clock::At(now_ns), || true)
     }

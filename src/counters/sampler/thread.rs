@@ -37,7 +37,7 @@ impl Sampler {
 /// The request that the thread end.
 #[derive(Debug, Default)]
 struct Stop {
-    /// The same as `now`, for callers that do not wait.
+    /// Whether the end is requested, as `now` says too, for callers that do not wait.
     is_said: AtomicBool,
     now: Mutex<bool>,
     changed: Condvar,
@@ -74,17 +74,17 @@ pub struct SamplerThread {
 }
 
 impl SamplerThread {
-    /// As [`Sampler::add`]; the snapshot is refreshed from the next round on.
+    /// Adds a snapshot, which is refreshed from the next round on; no effect if it was added already.
     pub fn add(&self, snapshot: &Snapshot) {
         self.set.add(snapshot);
     }
 
-    /// As [`Sampler::remove`].
+    /// Removes a snapshot and returns whether it was there.
     pub fn remove(&self, snapshot: &Snapshot) -> bool {
         self.set.remove(snapshot)
     }
 
-    /// As [`Sampler::report`].
+    /// What was done so far, and how late.
     pub fn report(&self) -> SamplerReport {
         self.set.report()
     }

@@ -49,7 +49,7 @@ impl Context {
         self.query(&mut [])
     }
 
-    /// The same, together with what the driver returns.
+    /// Limits and capabilities of the device, together with what the driver returns.
     pub(crate) fn query_all(&self) -> Result<(ExQueryDeviceResp, PacketCaps)> {
         let mut plan = self.driver().plan_query();
         let core = self.query(plan.answer())?;
@@ -248,7 +248,7 @@ impl Context {
 
 #[cfg(feature = "raw")]
 impl Context {
-    /// As [`Context::query_device`], together with the driver's response about packets.
+    /// Limits and capabilities of the device, together with the driver's response about packets.
     ///
     /// # Errors
     /// As [`Context::query_device`].

@@ -56,7 +56,8 @@ fn without_queues(driver_id: u32) -> Vec<Sent> {
     refusing(driver_id, |context| refused(context.create_cq(4)))
 }
 
-/// The same for a driver that refuses something else, in addition to shared receive queues and tables.
+/// Everything that a driver supports that refuses `what`, in addition to shared receive queues and tables, and the commands that were sent
+/// for it.
 fn refusing(driver_id: u32, what: impl FnOnce(&Context)) -> Vec<Sent> {
     let (context, sent) = open(driver_id);
     context.query_device().unwrap();

@@ -77,7 +77,7 @@ impl CqPlan {
         self
     }
 
-    /// The same in this memory, which is cleared.
+    /// For `wanted` completions in each of this many rings, in this memory of the program, which is cleared.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the memory is too small, or does not begin at a multiple of the size of an
@@ -239,7 +239,7 @@ impl CompletionSide {
         if events & ARMED == 0 { self.give_back_at(taken, events) } else { self.give_back_armed(taken) }
     }
 
-    /// The same if the queue is armed. The first of these entries has made the event.
+    /// Gives entries back to the device if the queue is armed. The first of these entries has made the event.
     #[cold]
     #[inline(never)]
     fn give_back_armed(&self, taken: u32) {
@@ -353,7 +353,8 @@ impl Completions {
         Err(true)
     }
 
-    /// As [`Completions::next_told`] by the shortest path, in the ring of the previous completion; see [`Told::fill_received`].
+    /// Takes the next completion into `place` by the shortest path, in the ring of the previous completion. Returns its `wr_id`, which is
+    /// not stored; see [`Told::fill_received`].
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn short_told(
@@ -376,7 +377,8 @@ impl Completions {
         }
     }
 
-    /// As [`Completions::release`]. Once for every [`IN_A_ROW`] completions, the next poll begins with the next ring.
+    /// Gives all entries that were taken back to the device, at the end of a poll. Once for every [`IN_A_ROW`] completions, the next poll
+    /// begins with the next ring.
     #[inline(always)]
     pub(crate) fn end_batch(&mut self) {
         let released = self.shared().taken.load(RELAXED);

@@ -29,8 +29,8 @@ impl Doorbell {
         self.0.ring(value);
     }
 
-    /// The same for a completion queue whose entries, which have been read, are given back. Its page is not cached and does not combine
-    /// writes (`cq_mmap_entries_setup`, efa_verbs.c, Linux 6.12: `EFA_MMAP_IO_NC`).
+    /// Rings the doorbell of a completion queue whose entries, which have been read, are given back. Its page is not cached and does not
+    /// combine writes (`cq_mmap_entries_setup`, efa_verbs.c, Linux 6.12: `EFA_MMAP_IO_NC`).
     #[inline(always)]
     pub(super) fn ring_back(&self, value: u32) {
         self.0.ring_back(value);

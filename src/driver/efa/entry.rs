@@ -221,8 +221,8 @@ impl Told {
         true
     }
 
-    /// The same for a plain entry of a received message. Returns the `wr_id` of the request. The `wr_id` and the status, which is
-    /// success, are not stored.
+    /// Stores the completion of a plain entry of a received message, and ends its request. Returns the `wr_id` of the request, or `None` if
+    /// there is no such request. The `wr_id` and the status, which is success, are not stored.
     // Everything that does not depend on the request comes first, so that none of it has to be kept while the request is completed.
     #[cfg(feature = "raw")]
     #[inline(always)]
@@ -237,7 +237,8 @@ impl Told {
         track.receives.complete_one(first.number())
     }
 
-    /// The same for a plain entry of a request to the send queue.
+    /// Stores the completion of a plain entry of a request to the send queue, and ends the request. Returns its `wr_id`, which is not
+    /// stored, like [`Told::fill_received`].
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn fill_sent(&mut self, first: First, entry: Item<'_, Entry>, track: &Track) -> Option<u64> {

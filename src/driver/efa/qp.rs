@@ -50,7 +50,7 @@ impl Queues {
         &self.track
     }
 
-    /// The same, for an owner.
+    /// The track, for a caller that keeps it.
     pub(super) fn shared_track(&self) -> &Arc<Track> {
         &self.track
     }

@@ -173,7 +173,7 @@ impl Lane {
         })
     }
 
-    /// The same if only the `wr_id` of the request is needed.
+    /// Called by the poller: ends the request with this number, and returns only its `wr_id`. `None` as for [`Self::complete`].
     #[inline(always)]
     pub(super) fn complete_one(&self, number: u16) -> Option<u64> {
         self.end(number, |entry, _| entry.wr_id.load(Ordering::Relaxed))
@@ -256,7 +256,8 @@ impl Numbers {
         self.give(lane, index, wr_id, kind, bytes)
     }
 
-    /// The same with an index that is known to be in the ring. If it returns `None`, there may be others.
+    /// Takes an index that is known to be in the ring, for a request with this many bytes. Returns the request's number. If it returns
+    /// `None`, there may be other indices.
     #[inline(always)]
     pub(super) fn take_quick(&mut self, lane: &Lane, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = if self.taken == self.seen { None } else { self.take_seen(lane) };

@@ -158,7 +158,7 @@ impl<'a> Entries<'a> {
         u8::from(position & u64::from(self.entries) != 0)
     }
 
-    /// As [`Ring::entry`].
+    /// The entry at `position`, which the device has written.
     #[inline(always)]
     pub(super) fn entry(self, position: u64) -> Item<'a, Cqe64> {
         self.units.get(self.place(position))
@@ -198,7 +198,7 @@ impl<'a> Entries<'a> {
         self.filled_at(self.place(position), position)
     }
 
-    /// The same for an entry whose place is known.
+    /// The entry at `position`, whose place is known, if the device has written it.
     #[inline(always)]
     pub(super) fn filled_at(self, place: usize, position: u64) -> Option<Item<'a, Cqe64>> {
         self.is_written(place, self.owner(position)).then(|| self.units.get(place))

@@ -228,8 +228,9 @@ impl CompletionSide {
         is_here
     }
 
-    /// The same for a caller that counts the events that it reads: `events` has the count in its two highest bits. The poller does not
-    /// search for the completion, so any thread may call this while another one polls.
+    /// Requests an event for the next completion, or the next solicited one, for a caller that counts the events that it reads: `events`
+    /// has the count in its two highest bits. The poller does not search for the completion, so any thread may call this while another one
+    /// polls. Returns false, with nothing done, in a process that did not create the queue.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
@@ -305,7 +306,8 @@ impl Completions {
         }
     }
 
-    /// The same, with all fields of the completion: for completions that [`Completions::run`] does not take.
+    /// Takes the next completion with all its fields: for completions that [`Completions::run`] does not take. The error says whether the
+    /// queue is empty.
     #[inline(never)]
     pub(super) fn next_other(&mut self, may_take: impl Fn() -> bool) -> Result<Extended, bool> {
         match self.next_shared(&may_take) {

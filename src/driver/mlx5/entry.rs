@@ -93,7 +93,9 @@ impl<'a> Found<'a> {
         Some(Self { cqe, kind, wr_id, qp_num, track })
     }
 
-    /// The same if the request succeeded.
+    /// The entry at `position` of this queue pair, if its request succeeded and was posted since the last reset. The request is then done.
+    /// `None`, with nothing done, for all other entries, including those that need further work: changes of keys, receives of a shared
+    /// queue, and data in the entry.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn succeeded(cqe: Item<'a, Cqe64>, track: &'a Track, position: u64) -> Option<Self> {
@@ -153,7 +155,7 @@ impl Found<'_> {
         u32::from(opcode) << 24 | number & 0xff_ffff
     }
 
-    /// The same, but only the fields are read that every caller uses.
+    /// Stores the completion in the device's format. Only the fields that every caller uses are read.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep(&self, place: &mut Unread) {
@@ -168,7 +170,7 @@ impl Found<'_> {
         }
     }
 
-    /// The same for a request that succeeded.
+    /// Stores the completion of a request that succeeded, in the device's format.
     #[cfg(feature = "raw")]
     #[inline(always)]
     pub(super) fn keep_good(&self, place: &mut Unread) {

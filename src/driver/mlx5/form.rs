@@ -12,7 +12,7 @@ pub(crate) enum Form {
     Frames { header: u32 },
     /// Messages to a fixed queue pair: RC and UC.
     Messages,
-    /// The same, each with the number of a shared receive queue at the peer: extended connections.
+    /// Messages to a fixed queue pair, each with the number of a shared receive queue at the peer: extended connections.
     Extended,
     /// Datagrams, each with an address.
     Datagrams,

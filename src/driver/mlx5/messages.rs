@@ -65,7 +65,8 @@ impl Sends {
         })
     }
 
-    /// The same over an extended connection, for the peer's shared receive queue with this number.
+    /// Writes the segments before the data of a message over an extended connection, for the peer's shared receive queue with this number.
+    /// The second value is that of [`Sends::start_message`].
     #[inline(always)]
     pub(super) fn start_extended(&mut self, opcode: &Opcode<'_>, srq: u32) -> Result<(Start, u32), Refused> {
         // Local operations do not name a queue.
@@ -83,7 +84,8 @@ impl Sends {
         self.units.put(unit(begin) + 1, segment);
     }
 
-    /// The same for a datagram.
+    /// Writes the segment before the data of a datagram: its address. The second value is the immediate data that goes with it (zero if
+    /// there is none).
     #[inline(always)]
     pub(super) fn start_datagram(&mut self, opcode: &Opcode<'_>) -> Result<(Start, u32), Refused> {
         let to = match opcode {

@@ -49,8 +49,8 @@ pub(super) const fn data_segment(addr: u64, length: u32, lkey: u32) -> [u64; 2] 
     [((length as u64) << 32 | lkey as u64).to_be(), addr.to_be()]
 }
 
-/// The same for a piece that needs a segment. A piece of zero bytes needs none: a length of zero means 2 GiB, and the length has no more
-/// bits.
+/// The segment of a piece of memory, in the device's format. `None` for a piece of zero bytes, which needs none: a length of zero means 2
+/// GiB; and for 2 GiB and more, because the length has no more bits.
 // The length and the key are read as one word, because they were written as one.
 #[inline(always)]
 pub(super) fn segment(piece: &Sge) -> Option<[u64; 2]> {
@@ -74,7 +74,7 @@ pub(super) fn put_segment(units: &mut units::Writing<'_>, first: usize, segments
     }
 }
 
-/// The same with any number of pieces of memory.
+/// Fills a place with any number of pieces of memory.
 #[inline(always)]
 pub(super) fn put_pieces<P>(
     mut units: units::Writing<'_>,
@@ -99,7 +99,7 @@ where
     }
 }
 
-/// The same for a place with another number of pieces, or with an unusual length.
+/// Fills a place with another number of pieces than one, or with one of an unusual length.
 #[cold]
 #[inline(never)]
 fn put_others(

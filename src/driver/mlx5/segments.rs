@@ -52,7 +52,7 @@ fn checksums(flags: SendFlags) -> u8 {
     ((flags & SendFlags::IP_CSUM).bits() * u32::from(ETH_WQE_L3_CSUM | ETH_WQE_L4_CSUM) / 16) as u8
 }
 
-/// The same with as much of the headers as fits.
+/// The first unit of an Ethernet segment with as much of the headers as fits.
 #[inline(always)]
 pub(super) fn eth_segment(flags: SendFlags, mss: u16, headers: &[u8]) -> [u64; 2] {
     let mut eth = WqeEthSeg {

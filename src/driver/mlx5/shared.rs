@@ -258,7 +258,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    /// The same list for another call.
+    /// Lends the list to another call.
     #[inline(always)]
     fn lend(&mut self) -> List<'_> {
         List { units: self.units.lend(), entries: self.entries }

@@ -27,7 +27,7 @@ const CONTROL: u32 = size_of::<WqeCtrlSeg>() as u32;
 /// What an operation on the peer's memory adds to a request, and what an atomic one does.
 const REMOTE: u32 = size_of::<WqeRaddrSeg>() as u32;
 const ATOMIC: u32 = REMOTE + size_of::<WqeAtomicSeg>() as u32;
-/// The same for a change of a key: a description of the change, the key's context, and room for a list.
+/// What a change of a key adds to a request: a description of the change, the key's context, and room for a list.
 const KEY: u32 = (size_of::<WqeUmrCtrlSeg>() + size_of::<WqeMkeyContextSeg>() + 64) as u32;
 
 /// Bits of `enum ibv_qp_create_send_ops_flags` (verbs.h), by what the operations add to a request.

@@ -117,7 +117,7 @@ impl Track {
         (!self.receives.is_of_an_earlier_life(position)).then_some((wr_id, number))
     }
 
-    /// The same, for callers to which it is a rare case.
+    /// Completes a request of the shared queue as [`Self::complete_shared`] does, for callers to which it is a rare case.
     #[inline(never)]
     pub(super) fn complete_rare_shared(&self, entry: u16, position: u64, number: u32) -> Option<(u64, u32)> {
         self.complete_shared(entry, position, number)

@@ -55,7 +55,7 @@ impl Sends {
         self.fence_of_change(mode & WQE_CTRL_FENCE) | mode & !WQE_CTRL_FENCE
     }
 
-    /// The same for a change of a key, or for a request after one.
+    /// The fence of a change of a key, or of a request after one, which may have to wait. `asked` is the fence of its flags.
     #[cold]
     #[inline(never)]
     fn fence_of_change(&mut self, asked: u8) -> u8 {

@@ -139,8 +139,9 @@ impl<W> Consumer<W> {
         Some(count)
     }
 
-    /// The same for one or two slots, which most polls find. `None`, with nothing done, if there are more, if there is no place, or if
-    /// one is not put.
+    /// Passes the next filled slots to `put` if there are one or two, as most polls find, gives them back to the other side, and returns
+    /// their number. `None`, with nothing done, if there are more and as many places, if there is no place, if `may_take` returns false, or
+    /// if one is not put.
     ///
     /// There is no loop, because its variables would need registers that have to be saved for the caller.
     #[cfg(any(feature = "raw", test))]
@@ -201,7 +202,7 @@ impl<W> Consumer<W> {
         Filled { at: self.ring.slot(self.ring.place(index)), of: PhantomData }
     }
 
-    /// The same for an index that is already masked.
+    /// The filled slot at an index that is already masked.
     #[cfg(any(feature = "raw", test))]
     #[inline(always)]
     fn at_masked(&self, index: u32) -> Filled<'_, W> {
@@ -341,7 +342,7 @@ impl<W> Opening<W> {
         self.0
     }
 
-    /// The same for tests, in which nothing else empties the ring.
+    /// Opens it in a test, in which nothing else empties the ring.
     #[cfg(test)]
     pub(super) fn opened(self) -> Window<W> {
         self.0

@@ -218,7 +218,7 @@ impl<W, const SIZE: usize> Free<'_, W, SIZE> {
     }
 }
 
-/// The same for slots that are emptied.
+/// Borrowed slots that are emptied, with a copy of their place and number: see [`Writing`].
 #[derive(Debug)]
 pub(crate) struct Reading<'a, W, const SIZE: usize> {
     slots: NonNull<u8>,

@@ -34,7 +34,7 @@ impl<W> Slot<'_, W> {
         Self { at, room, of: PhantomData }
     }
 
-    /// The same slot, to be passed on: a value that is passed by value is not stored in memory here.
+    /// Lends the slot, to be passed on: a value that is passed by value is not stored in memory here.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Slot<'_, W> {
         Slot { at: self.at, room: self.room, of: PhantomData }
@@ -200,7 +200,8 @@ pub(crate) trait Slots<W> {
     /// The slot that [`Slots::next`] returned is filled.
     fn filled(&mut self);
 
-    /// The same, and copies these bytes behind its `W` last. False, and the slot does not count as filled, if they do not fit.
+    /// Copies these bytes behind the `W` of the slot that [`Slots::next`] returned, as the last part of it; the slot is then filled. False,
+    /// and the slot does not count as filled, if they do not fit.
     #[must_use]
     fn filled_with(&mut self, bytes: &[u8]) -> bool;
 

@@ -31,7 +31,7 @@ use crate::kernel::mapping::barrier::{
 
 /// The alignment of most memory, and the size of the largest item there.
 const LINE: usize = 64;
-/// The same for memory with small entries, which may have a smaller alignment.
+/// The alignment of memory with small entries, which may be smaller, and the size of the largest item there.
 const HALF: usize = 32;
 
 /// Memory of a queue, in items of any size up to `MOST`. The item after the last one is the first.
@@ -79,7 +79,8 @@ impl Units {
 }
 
 impl SmallUnits {
-    /// The same for small entries.
+    /// The `bytes` from `at` on, for small entries, which nothing else in this process accesses. `None` if they are not inside, or do not
+    /// satisfy the first point.
     pub(crate) fn small(map: &Mapping, at: usize, bytes: usize) -> Option<Self> {
         Self::of(map, at, bytes)
     }
@@ -171,7 +172,7 @@ pub(crate) struct Writing<'a, const MOST: usize = LINE> {
 }
 
 impl<const MOST: usize> Writing<'_, MOST> {
-    /// The same, to be passed on: a value that is passed by value is not stored in memory here.
+    /// Lends the memory, to be passed on: a value that is passed by value is not stored in memory here.
     #[inline(always)]
     pub(crate) fn lend(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
@@ -251,8 +252,8 @@ impl Word {
         after_doorbell();
     }
 
-    /// The same for giving room back, when nothing that was written has to become visible. Everything in that room was read before. The
-    /// page does not combine writes.
+    /// Rings a doorbell that gives room back, when nothing that was written has to become visible. Everything in that room was read before.
+    /// The page does not combine writes, and the device reads little-endian numbers.
     #[inline(always)]
     pub(crate) fn ring_back(&self, value: u32) {
         before_return();

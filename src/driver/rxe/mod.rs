@@ -472,7 +472,7 @@ where
     Some((u32::try_from(length).ok()?, count as u32))
 }
 
-/// The same for another number of pieces than one, without making the code around it longer.
+/// Writes another number of pieces of memory than one behind a request, without making the code around it longer.
 #[cold]
 #[inline(never)]
 fn put_others<W>(

@@ -24,7 +24,8 @@ pub(crate) trait CompletionRing {
     /// `None`, with nothing taken, if the first completion must not be taken, or if this path does not handle it.
     fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize>;
 
-    /// The same for one place.
+    /// Moves one completion into `place`, gives its entry back to the device, and returns the number of completions. `None` as for
+    /// [`CompletionRing::poll_fast`].
     #[inline(always)]
     fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
         self.poll_fast(std::slice::from_mut(place), may_take)
@@ -34,15 +35,16 @@ pub(crate) trait CompletionRing {
     #[cfg(feature = "raw")]
     const FEW: usize = 0;
 
-    /// As [`CompletionRing::poll_fast`], for the usual poll: it finds one completion or none, although it has room for more. It may also
-    /// return `None`, with nothing taken, if there are several.
+    /// Moves completions into `places` in the usual poll, which finds one completion or none, although it has room for more. It returns
+    /// what [`CompletionRing::poll_fast`] does, but may also return `None`, with nothing taken, if there are several.
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
         self.poll_fast(places, may_take)
     }
 
-    /// As [`CompletionRing::poll_fast`], for every completion. If the first one must not be taken, the number is zero.
+    /// Moves completions into `places` by a path that handles every completion, as many as there are and fit, gives their entries back to
+    /// the device, and returns their number. If the first one must not be taken, the number is zero.
     #[inline(always)]
     fn poll<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> usize {
         self.poll_fast(places, may_take).unwrap_or(0)

@@ -12,7 +12,7 @@ pub(crate) enum Points<'a> {
     First(&'a [PointData]),
     /// Points at an invalid address, so that no flow can be created.
     Unreadable,
-    /// The same, for a rule that matches no header.
+    /// Points at an invalid address, for a rule that matches no header, so that no flow can be created.
     UnreadableOfAnyRule,
 }
 

@@ -151,7 +151,7 @@ impl<L: LowerReceive> ReceiveBatch<L> {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
 
-    /// As [`LowerReceive::links`].
+    /// A function that returns the slot that is filled after another one, if it is not the next of a ring.
     pub(crate) fn links(&self) -> impl Fn(u32) -> Option<u32> {
         self.lower.links()
     }

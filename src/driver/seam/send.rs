@@ -40,7 +40,7 @@ pub(crate) trait SendRing {
     /// to be free are used, and what needs further work may be refused.
     fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower;
 
-    /// The same for several requests.
+    /// Borrows the queue for several requests.
     #[inline(always)]
     fn batch<const KIND: u8>(&mut self) -> impl Lower {
         self.one::<true, KIND>()
@@ -75,7 +75,7 @@ pub(crate) trait SendRing {
     /// Shows the device every slot that was filled.
     fn publish(&mut self) -> Published;
 
-    /// The same for slots that were filled by [`SendRing::short`], if no others were filled before.
+    /// Shows the device every slot that was filled by [`SendRing::short`], if no others were filled before.
     #[inline(always)]
     fn publish_short(&mut self) -> Published {
         self.publish()

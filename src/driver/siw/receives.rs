@@ -140,7 +140,7 @@ impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
 }
 
 impl Receives {
-    /// As [`Receives::writing`] for requests that are shown immediately. `None` if nothing can be posted. What was filled otherwise is
+    /// Borrows the queue to fill it with requests that are shown immediately. `None` if nothing can be posted. What was filled otherwise is
     /// shown or discarded.
     #[inline(always)]
     pub(crate) fn showing(&mut self) -> Option<Writing<'_, true>> {

@@ -313,7 +313,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// The same for the data of the request that was filled last.
+    /// Writes the data of the request that was filled last. A function writes it, and returns the word with the flags.
     #[inline(always)]
     fn fill_again(
         &mut self,

@@ -51,7 +51,7 @@ impl EventRequest {
         Self(wire)
     }
 
-    /// The same as an ordinary command, for a transport without a special function.
+    /// The request for an event as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command(&self, op: &'static str) -> Command<'_> {
         let mut command = Command::write(op, cmd::REQ_NOTIFY_CQ);
         command.for_driver(self.0.header.driver_id).input(invoke_write::CORE_IN, &self.0.request.data);

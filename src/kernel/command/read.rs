@@ -50,7 +50,7 @@ impl CountersRead {
         })
     }
 
-    /// The same as an ordinary command, for a transport without a special function.
+    /// The read as an ordinary command, for a transport without a special function.
     pub(crate) fn as_command<'a>(&self, values: &'a mut [u64]) -> Command<'a> {
         let mut command = Command::new(OP, counters::OBJECT, counters::method::READ);
         command

@@ -298,7 +298,7 @@ impl Mapping {
         is_aligned.then(|| unsafe { std::slice::from_raw_parts(place.cast().as_ptr(), count) })
     }
 
-    /// The same for a constant number of words.
+    /// `N` words from `offset` on. `None` if they are not inside the mapping, or if the address is not a multiple of four.
     #[inline]
     pub(crate) fn words<const N: usize>(&self, offset: usize) -> Option<&[AtomicU32; N]> {
         self.many_words(offset, N)?.first_chunk()

@@ -56,7 +56,7 @@ impl Mapping {
         self.values(offset).map(|[value]| value)
     }
 
-    /// The same for `N` values in succession.
+    /// `N` values of eight bytes in succession from `offset` on; `None` if they are outside, or if the address is not a multiple of eight.
     #[inline(always)]
     pub(crate) fn values<const N: usize>(&self, offset: usize) -> Option<&[AtomicU64; N]> {
         let place = self.place(offset, N * 8).filter(|place| place.addr().get().is_multiple_of(8))?;

@@ -89,13 +89,13 @@ impl RawAttr {
         Self::with(id, len, 1, Memory::None)
     }
 
-    /// The same with another length; the memory is unchanged.
+    /// Sets another length; the memory is unchanged.
     #[must_use]
     pub fn with_len(self, len: u16) -> Self {
         Self { len, ..self }
     }
 
-    /// The same with other flags: 0 makes it optional.
+    /// Sets other flags: 0 makes the attribute optional.
     #[must_use]
     pub fn with_flags(self, flags: u16) -> Self {
         Self { flags, ..self }
@@ -310,7 +310,7 @@ impl RawConnection {
         self.invoke_fd(command).map(drop)
     }
 
-    /// Like [`invoke`](Self::invoke), for a command that creates a file descriptor, which is closed if it is not kept.
+    /// Executes a command that may create a file descriptor, and returns the descriptor, which is closed if it is not kept.
     ///
     /// # Errors
     /// The errno, a positive number.

@@ -53,7 +53,7 @@ pub trait Watcher: Debug + Send + Sync {
         let _ = (command, answer);
     }
 
-    /// As [`before`](Self::before), for a mapping of device memory.
+    /// Called before device memory is mapped.
     ///
     /// # Errors
     /// If it returns an errno, nothing is mapped.
@@ -62,7 +62,7 @@ pub trait Watcher: Debug + Send + Sync {
         Ok(())
     }
 
-    /// As [`after`](Self::after), for a mapping of device memory.
+    /// Called with the answer to a mapping of device memory, from the device or from [`before_map`](Self::before_map).
     fn after_map(&self, offset: u64, len: usize, answer: Result<(), Errno>) {
         let _ = (offset, len, answer);
     }

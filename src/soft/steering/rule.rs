@@ -86,7 +86,7 @@ impl Rule {
         self.matching.actions.count
     }
 
-    /// The same rule with this counters object of the hardware.
+    /// Sets the counters object of the hardware for this rule.
     pub(crate) fn counting(mut self, counters: Option<u32>) -> Self {
         self.matching.actions.count = counters;
         self

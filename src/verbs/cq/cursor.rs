@@ -23,7 +23,8 @@ impl CompletionQueue {
         P::poll_fast(ring, places, || taking.is_open())
     }
 
-    /// The same for at most [`Provider::FEW`] places. It may also return `None`, with nothing taken, if there are several completions.
+    /// Takes completions into at most [`Provider::FEW`] places by the short path of the queue's driver, and returns their number. `None` as
+    /// for [`CompletionQueue::poll_fast`]; it may also return `None`, with nothing taken, if there are several completions.
     #[inline(always)]
     pub fn poll_few_fast<P: Provider, T: Place>(&mut self, places: &mut [T]) -> Option<usize> {
         let Self { ring, taking, .. } = self;
@@ -39,7 +40,8 @@ impl CompletionQueue {
         if taken > 0 || taking.is_open() { taken } else { self.poll_counting(places) }
     }
 
-    /// The same if the gate is closed: queue pairs may have counters, or there was no memory for the gate's word.
+    /// Takes completions into `places` if the gate is closed: queue pairs may have counters, or there was no memory for the gate's word.
+    /// Counters count each completion.
     #[cold]
     #[inline(never)]
     fn poll_counting<T: Place>(&mut self, places: &mut [T]) -> usize {
@@ -67,7 +69,7 @@ impl CompletionQueue {
         cursor.first_fast(ring, || taking.is_open())
     }
 
-    /// The same, to the next completion.
+    /// Moves a cursor to the next completion of a poll, by the shortest path.
     ///
     /// # Errors
     /// Why no completion was taken.
@@ -86,13 +88,13 @@ impl CompletionQueue {
         C::search(&mut self.ring)
     }
 
-    /// As [`CompletionQueue::first_fast`], for every completion. Completion counters of its queue pair count it. `None` if there is none,
-    /// and in a child of `fork`.
+    /// Moves a cursor to the first completion of a poll, by a path that takes every completion. Completion counters of its queue pair count
+    /// it. `None` if there is none, and in a child of `fork`.
     pub fn first<C: Cursor>(&mut self, cursor: &mut C) -> Option<Shown> {
         self.counted(|ring, may_take| cursor.first(ring, may_take).map(|shown| (shown, cursor.extended())))
     }
 
-    /// The same, to the next completion.
+    /// Moves a cursor to the next completion of a poll, by a path that takes every completion; see [`CompletionQueue::first`].
     pub fn next<C: Cursor>(&mut self, cursor: &mut C) -> Option<Shown> {
         self.counted(|ring, may_take| cursor.next(ring, may_take).map(|shown| (shown, cursor.extended())))
     }

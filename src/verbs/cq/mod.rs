@@ -113,14 +113,14 @@ impl CompletionQueueCore {
         if self.arm(solicited_only) { Ok(()) } else { self.notify_apart(solicited_only, false) }
     }
 
-    /// The same by a doorbell, for drivers whose queues all have one. Returns false for other drivers, and in a process that does
+    /// Requests an event by a doorbell, for drivers whose queues all have one. Returns false for other drivers, and in a process that does
     /// not own the queue.
     #[inline(always)]
     fn arm(&self, solicited_only: bool) -> bool {
         self.side.arm(solicited_only)
     }
 
-    /// The same for other drivers, if necessary by a command of the kernel. With `are_told`, the caller reports each event that it
+    /// Requests an event for other drivers, if necessary by a command of the kernel. With `are_told`, the caller reports each event that it
     /// reads.
     #[inline(never)]
     fn notify_apart(&self, solicited_only: bool, are_told: bool) -> Result<()> {

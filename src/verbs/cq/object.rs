@@ -43,11 +43,12 @@ impl CompletionObject {
         self.0.change(attr_mask, attr)
     }
 
-    /// As [`CompletionQueue::notify`], also while another thread polls. The caller must report each event that it reads by
-    /// [`CompletionObject::event_read`]; otherwise some devices send no more events.
+    /// Requests one event at the next completion, or at the next solicited one, as [`CompletionQueue::notify`] does, also while another
+    /// thread polls. The caller must report each event that it reads by [`CompletionObject::event_read`]; otherwise some devices send no
+    /// more events.
     ///
     /// # Errors
-    /// The same.
+    /// As [`CompletionQueue::notify`].
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         if self.arm(solicited_only) { Ok(()) } else { self.0.notify_apart(solicited_only, true) }
     }

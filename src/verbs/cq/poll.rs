@@ -16,7 +16,7 @@ use crate::kernel::process::{Origin, Passage};
 pub(crate) struct Taking {
     /// The process that owns the queue.
     origin: Origin,
-    /// The same as in the shared part.
+    /// The queue pairs whose operations are counted; the shared part of the queue has the same registry.
     registry: Arc<Registry>,
     tally: Tally,
     /// The word of the registry's gate.

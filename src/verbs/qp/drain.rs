@@ -191,7 +191,7 @@ impl<T: QpType> QueuePair<T> {
         self.sends.is_idle().map_or_else(|| self.mark_sends(), Ok)
     }
 
-    /// The same for receives.
+    /// Whether all receives are known to end: the marker was posted, or, if each has a completion, all have ended.
     fn have_receives_ended(&mut self) -> Result<bool> {
         match self.receives.as_ref().and_then(Receiving::is_idle) {
             Some(is_idle) => Ok(is_idle),

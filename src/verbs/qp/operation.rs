@@ -118,7 +118,7 @@ pub enum Operation {
     #[doc(alias = "ibv_wr_send")]
     #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// The same, with a number that the other side's completion contains (immediate data).
+    /// Sends a message into the other side's next receive, with a number that the completion there contains (immediate data).
     #[doc(alias = "ibv_wr_send_imm")]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendImmediate(u32),
@@ -138,7 +138,7 @@ pub enum Operation {
     #[doc(alias = "ibv_wr_rdma_write")]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     Write(Remote),
-    /// The same, and completes the other side's next receive with a number (immediate data).
+    /// Writes into the other side's memory, and completes the other side's next receive with a number (immediate data).
     #[doc(alias = "ibv_wr_rdma_write_imm")]
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     WriteImmediate(Remote, u32),
@@ -194,11 +194,11 @@ impl Operation {
 pub enum UcOperation {
     /// Sends a message into the other side's next receive.
     Send,
-    /// The same, with a number that the other side's completion contains (immediate data).
+    /// Sends a message into the other side's next receive, with a number that the completion there contains (immediate data).
     SendImmediate(u32),
     /// Writes into the other side's memory; the other side gets no completion.
     Write(Remote),
-    /// The same, and completes the other side's next receive with a number (immediate data).
+    /// Writes into the other side's memory, and completes the other side's next receive with a number (immediate data).
     WriteImmediate(Remote, u32),
 }
 
@@ -234,12 +234,12 @@ pub struct SrdDatagram<'a> {
 pub enum SrdOperation {
     /// Sends a message into the other side's next receive.
     Send,
-    /// The same, with a number that the other side's completion contains (immediate data).
+    /// Sends a message into the other side's next receive, with a number that the completion there contains (immediate data).
     SendImmediate(u32),
     /// Writes into the other side's memory; the other side gets no completion.
     Write(Remote),
-    /// The same with a number (immediate data), which the other side gets in a completion: of its next receive, unless such
-    /// writes [consume none](crate::QueuePairBuilder::unsolicited_writes).
+    /// Writes into the other side's memory, with a number (immediate data). The other side gets it in a completion: of its next receive,
+    /// unless such writes [consume none](crate::QueuePairBuilder::unsolicited_writes).
     WriteImmediate(Remote, u32),
     /// Reads from the other side's memory.
     Read(Remote),

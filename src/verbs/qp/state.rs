@@ -181,7 +181,7 @@ impl QueuePairCore {
         Ok(())
     }
 
-    /// The same, with a hint about attributes that are missing or not allowed if the step is refused.
+    /// Makes the kernel change attributes, with a hint about those that are missing or not allowed if the step is refused.
     pub(super) fn change(&self, type_: u8, attributes: &Attributes) -> Result<()> {
         let request = attributes.request();
         self.modify(type_, request).map_err(|error| {

@@ -216,10 +216,11 @@ impl XrcReceiveQueuePair {
 
 #[cfg(feature = "raw")]
 impl XrcDomain {
-    /// As [`XrcDomain::open_receive_qp`], with a type that only the kernel checks.
+    /// Opens a queue pair of the domain that was created elsewhere, by its number, with a type that only the kernel checks; see
+    /// [`XrcDomain::open_receive_qp`].
     ///
     /// # Errors
-    /// The same.
+    /// As [`XrcDomain::open_receive_qp`].
     pub fn open_qp_raw(&self, number: u32, type_: u8) -> Result<XrcReceiveQueuePair> {
         self.open_qp(number, type_)
     }

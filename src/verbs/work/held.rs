@@ -25,7 +25,7 @@ pub(crate) struct Held {
     /// Number of requests without memory since the last request with the one region. It may be too low after [`Held::let_go`].
     idle: usize,
     key: Key,
-    /// The same for the address handle. It is [`NOTHING`] also if each slot holds its own.
+    /// The address handle that all slots of a queue hold; [`NOTHING`] also if each slot holds its own.
     to: Key,
     /// The values of `key` and `to` at the last call of [`Held::slots`].
     before: [Key; 2],
@@ -98,7 +98,7 @@ impl Held {
         Slots { key: self.key, held: self }
     }
 
-    /// The same for requests that are never taken back after they are put.
+    /// Borrows it for requests that are never taken back after they are put into the slots.
     #[inline(always)]
     pub(crate) fn slots_that_stay(&mut self) -> Slots<'_> {
         Slots { key: self.key, held: self }
@@ -110,7 +110,7 @@ impl Held {
         self.key == region.key()
     }
 
-    /// As [`Slots::hold_one`], for a request that was posted.
+    /// Releases what the slot's last request needed, and holds the one region of a request that was posted.
     #[inline(always)]
     pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
         self.slots_that_stay().hold_one(slot, region);
@@ -307,8 +307,8 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same for a datagram. Usually all datagrams have the same region and the same address, or the previous request in the
-    /// slot had them.
+    /// Releases what the slot's last request needed, and holds what a datagram needs. Usually all datagrams have the same region and the
+    /// same address, or the previous request in the slot had them.
     #[inline(always)]
     fn hold_datagram(&mut self, slot: u32, region: Option<&MemoryRegion>, address: &AddressHandle) {
         let held = &mut *self.held;
@@ -337,7 +337,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same for a request that needs one region.
+    /// Releases what the slot's last request needed, and holds the one region that the next one needs.
     #[inline(always)]
     pub(crate) fn hold_one(&mut self, slot: u32, region: &MemoryRegion) {
         let key = region.key();
@@ -349,14 +349,15 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same for a request that needs one region, in a queue whose slots are used in their order.
+    /// Releases what the slot's last request needed, and holds the one region that the next one needs, in a queue whose slots are used in
+    /// their order.
     #[inline(always)]
     pub(crate) fn hold_in_order(&mut self, slot: u32, region: &MemoryRegion) {
         self.held.idle = 0;
         self.hold_one(slot, region);
     }
 
-    /// The same for a request that needs nothing.
+    /// Releases what the slot's last request needed, in a queue whose slots are used in their order, because the next one needs nothing.
     #[inline(always)]
     pub(crate) fn pass_in_order(&mut self, slot: u32) {
         match self.key {
@@ -372,7 +373,7 @@ impl<'a> Slots<'a> {
         }
     }
 
-    /// The same for a request that needs these regions.
+    /// Releases what the slot's last request needed, and holds these regions, which the next one needs.
     pub(crate) fn hold_regions(&mut self, slot: u32, regions: Vec<MemoryRegion>) {
         self.key = self.held.put(slot, Slot::new(regions.into_iter(), None));
     }

@@ -92,7 +92,7 @@ impl ReceiveQueue {
         P::post_receives(&mut self.receives, self.access.pieces, how)
     }
 
-    /// As [`ReceiveQueue::post_fast`], for a shared queue.
+    /// Posts a batch to a shared queue by the short path of the queue's driver; see [`ReceiveQueue::post_fast`].
     #[inline(always)]
     pub fn post_shared_fast<P: Provider, F: FillReceives>(&mut self, how: F) -> Option<F::Answer> {
         self.access.origin.ask()?;

@@ -101,7 +101,7 @@ pub(crate) const KEEPS_VLAN: &str = "the device cannot remove VLAN tags";
 
 #[cfg(feature = "raw")]
 impl ProtectionDomain {
-    /// As [`ProtectionDomain::work_queue`].
+    /// Starts a builder for a receive work queue, whose completions go to the queue of `cq`; see [`ProtectionDomain::work_queue`].
     pub fn work_queue_on<'a>(&'a self, cq: &'a CompletionObject) -> WorkQueueBuilder<'a> {
         WorkQueueBuilder::new(self, cq.shared())
     }

@@ -59,7 +59,8 @@ impl<T> Lock<T> {
         self.try_take(state) || self.wait(state)
     }
 
-    /// The same, but `None` if it is locked for several calls, perhaps by this thread. Waits for other threads.
+    /// Locks it for one call, or returns `None` if it is locked for several calls, perhaps by this thread. Waits for other threads. EIO in
+    /// a child that cannot lock it.
     pub(crate) fn lock_unless_kept(&self) -> Answer<Option<Guard<'_, T>>> {
         let mut turns = 1000;
         while turns > 0 {
@@ -110,8 +111,8 @@ impl<T> Lock<T> {
         self.try_take(KEPT)
     }
 
-    /// The same, and uses the value. The state is not read back from the locked instruction, as [`Lock::kept`] would: that read has to wait
-    /// until the instruction is complete.
+    /// Locks it for several calls from C, if it is free, and uses the value. The state is not read back from the locked instruction, as
+    /// [`Lock::kept`] would: that read has to wait until the instruction is complete.
     #[inline(always)]
     pub(crate) fn try_keep_with<R>(&self, how: impl FnOnce(&mut T) -> R) -> Option<R> {
         // SAFETY: the lock was taken here, so there is no other reference.
@@ -172,7 +173,8 @@ impl<T> Lock<T> {
         is_kept.then(|| how(unsafe { &mut *self.value.get() }))
     }
 
-    /// As [`Lock::held`], and then unlocks it. In a child nothing is unlocked, because it may not have been locked there.
+    /// Uses the value that [`Lock::begin`] locked, as [`Lock::held`] does, and then unlocks it. In a child nothing is unlocked, because it
+    /// may not have been locked there.
     #[inline(always)]
     pub(crate) fn end<R>(&self, how: impl FnOnce(&mut T, Here) -> R) -> Option<R> {
         let answer = self.held(how)?;

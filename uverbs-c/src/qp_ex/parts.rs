@@ -92,7 +92,7 @@ fn begin_with_immediate<R: Rings>(qp: &Qp, opcode: Opcode<'static>) {
     begin::<R>(qp, || opcode);
 }
 
-/// The same after any operation. Notes the error if it cannot begin.
+/// Begins an operation after any other. Notes the error if it cannot begin.
 #[cold]
 #[inline(never)]
 fn begin_at_length(qp: &Qp, opcode: Opcode<'static>) {

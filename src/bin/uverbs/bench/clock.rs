@@ -76,7 +76,7 @@ impl Floor {
     }
 }
 
-/// The same for a command that the kernel parses and refuses before it calls the driver.
+/// The time of a command that the kernel parses and refuses before it calls the driver: the median in ns, as in [`Floor`].
 pub(super) fn refused(context: &Context) -> Outcome<u64> {
     // Port 0 does not exist (rdma_is_port_valid, before the driver: uverbs_std_types_device.c, Linux 6.1).
     median(|| _ = black_box(context.gid(0, 0)))

@@ -56,7 +56,7 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same for a lock that may be held for long. Returns `None` if it is not free in time.
+/// Takes a lock that may be held for long, also after a thread that held it has panicked. Returns `None` if it is not free in time.
 pub(super) fn locked_until<T>(mutex: &Mutex<T>, end: Instant) -> Option<MutexGuard<'_, T>> {
     loop {
         match mutex.try_lock() {

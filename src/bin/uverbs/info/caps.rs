@@ -55,7 +55,7 @@ const PAGING_TRANSPORT: &[(u64, &str)] = &[
     (1 << 6, "SUPPORT_FLUSH"),
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
-/// As [`EXTENDED_LISTED`].
+/// The number of bits of `PAGING_TRANSPORT` that have names in the listing, as [`EXTENDED_LISTED`].
 const PAGING_LISTED: usize = 6;
 const RAW_PACKET: &[(u64, &str)] = &[
     (1 << 0, "C-VLAN stripping offload"),

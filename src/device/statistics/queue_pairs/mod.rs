@@ -156,7 +156,8 @@ impl QueuePairCounters {
         self.set_rule(by, None)
     }
 
-    /// Like [`bind_by`](Self::bind_by), and the driver's optional counters that are on are also counted per queue pair.
+    /// Sets the rule for queue pairs that are connected from now on, as [`bind_by`](Self::bind_by) does, and also counts per queue pair
+    /// the driver's optional counters that are on.
     ///
     /// # Errors
     /// Those of `bind_by`, and [`ErrorKind::InvalidInput`] on kernels that do not support it, such as 6.1; 7.2 does.

@@ -118,7 +118,7 @@ pub(super) fn after(turn: usize, count: usize) -> usize {
     if turn + 1 < count { turn + 1 } else { 0 }
 }
 
-/// The same, for a case that is rare.
+/// The ring after the one at `turn`, for a case that is rare.
 // A separate function, so that the compiler makes a branch, which costs less than calculating both results.
 #[cold]
 #[inline(never)]
@@ -127,7 +127,7 @@ fn behind(turn: usize, count: usize) -> usize {
 }
 
 impl Completions {
-    /// As [`Completions::take`], for one completion. An entry without a request also ends it.
+    /// Takes one completion. `may_take` is called first. An entry without a request also ends the search.
     #[inline(always)]
     pub(super) fn take_one(&mut self, may_take: impl Fn() -> bool, sink: &mut impl Sink) -> End {
         let Self { rings, last, next, taken, poller, .. } = self;
@@ -158,8 +158,8 @@ impl Completions {
 }
 
 impl Completions {
-    /// As [`Completions::take_one`], for the usual case: a plain completion of the same queue pair as the previous one, in the ring
-    /// that is read next. Other completions are not taken, but an entry without a request is skipped, with an error.
+    /// Takes the next completion in the usual case: a plain completion of a queue pair with recent completions, in the ring that is read
+    /// next. Returns its `wr_id`. Other completions are not taken, but an entry without a request is skipped, with an error.
     // It calls no function, has no loop, and finishes with the ring before it finds the request, so that few registers are saved on the
     // stack.
     #[cfg(feature = "raw")]
@@ -244,7 +244,7 @@ impl Poller {
         self.recent(number).track(first)
     }
 
-    /// The same, if its queue pair is one of those of recent completions.
+    /// The queue pair of an entry, if it is one of those of recent completions and the list has not changed.
     #[cfg(feature = "raw")]
     #[inline(always)]
     fn same(&self, first: First, number: u16) -> Option<&Track> {

@@ -76,7 +76,7 @@ impl Looking {
         self.takes(flags) && opcode.tell(Look { of: self, has_destination, data: piece })
     }
 
-    /// The same for a request with these inline bytes.
+    /// Whether a request with these flags, this opcode and these inline bytes can be put.
     #[inline(always)]
     pub(crate) fn takes_bytes(&self, flags: SendFlags, opcode: &impl Terms, bytes: &[u8]) -> bool {
         let has_destination = opcode.destination().is_some();
@@ -101,7 +101,7 @@ impl AtOnce<'_> {
         opcode.tell(Write { of: self, wr_id, terms: opcode, data: piece })
     }
 
-    /// The same for a request with these inline bytes.
+    /// Writes a request with these inline bytes that can be put. Returns false, with nothing written, if it cannot be put.
     #[inline(always)]
     pub(crate) fn put_bytes(&mut self, wr_id: u64, opcode: &impl Terms, bytes: &[u8]) -> bool {
         opcode.tell(Write { of: self, wr_id, terms: opcode, data: bytes })

@@ -98,7 +98,7 @@ impl Sends {
         })
     }
 
-    /// The same for all data, such as no piece, several pieces, and inline bytes in parts.
+    /// Sets the data of the last request, of any kind: such as no piece, several pieces, and inline bytes in parts.
     #[inline(never)]
     fn set_other<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
     where

@@ -18,7 +18,7 @@ impl Bench {
         Some(straight.put(wr_id, SendFlags::SIGNALED, &ToDestination(opcode, TO), None, &data))
     }
 
-    /// The same for inline bytes.
+    /// Puts a request with inline bytes directly into the device's ring.
     fn straight_inline(&mut self, opcode: Opcode<'_>, bytes: &[u8]) -> std::result::Result<(), Refused> {
         let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;

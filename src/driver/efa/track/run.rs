@@ -37,7 +37,7 @@ impl Numbers {
         self.seen.wrapping_sub(self.taken) as usize >= count || self.sees(lane, count)
     }
 
-    /// The same after reading the poller's counter again.
+    /// Whether `count` numbers are in the ring after the poller's counter was read again.
     #[cold]
     #[inline(never)]
     fn sees(&mut self, lane: &Lane, count: usize) -> bool {
@@ -47,7 +47,7 @@ impl Numbers {
 }
 
 impl Run<'_> {
-    /// As [`Numbers::take`].
+    /// Takes an index for a request with this many bytes, and returns the request's number; see [`Numbers::take`].
     #[inline(always)]
     pub(in crate::driver::efa) fn take(&mut self, wr_id: u64, kind: Kind, bytes: u32) -> Option<u16> {
         let index = self.free.get((self.taken & self.index) as usize)?.load(Ordering::Relaxed);
@@ -58,7 +58,7 @@ impl Run<'_> {
         Some(number)
     }
 
-    /// As [`Numbers::last`].
+    /// The index that was taken last.
     #[inline(always)]
     pub(in crate::driver::efa) fn last(&self) -> u32 {
         self.last.into()

@@ -362,7 +362,7 @@ fn what_is_too_large_is_refused() {
     assert_eq!(SrqPlan::new("test", 16383, 31, &limits(0), None, || 0).unwrap().capacity(), [16383, 31]);
 }
 
-/// As with libmlx5.
+/// A queue for zero requests can be created, as with libmlx5.
 #[test]
 fn a_queue_without_requests_takes_none() {
     let plan = SrqPlan::new("test", 0, 1, &limits(0), None, || 0).unwrap();

@@ -70,7 +70,8 @@ fn inline_data_of_a_send_that_invalidates_would_stop_the_queue_and_is_refused() 
     assert_eq!(bench.send(2), Ok(Published::Shown));
 }
 
-/// The same function.
+/// The kernel leaves a read with a fence in its slot, and the queue is blocked for good (`siw_activate_tx_from_sq`, siw_qp.c, Linux 6.1 and
+/// 7.3).
 #[test]
 fn a_read_with_a_fence_would_stop_the_queue_and_is_refused() {
     let mut bench = Bench::new();

@@ -65,10 +65,11 @@ impl ProtectionDomain {
         self.create_driver_parts(init, DriverQp::default())
     }
 
-    /// The same for a type of queue pair that only one driver has, or with options that only one driver has.
+    /// Creates a queue pair and its queues, of a type that only one driver has, or with options that only one driver has. It returns what
+    /// [`ProtectionDomain::create_parts`] does.
     ///
     /// # Errors
-    /// The same.
+    /// As [`QueuePairBuilder::create`].
     pub fn create_driver_parts(
         &self,
         init: &QueuePairInit<'_>,

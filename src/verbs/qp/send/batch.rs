@@ -43,7 +43,7 @@ pub(super) struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// The same, to be passed by value: the compiler keeps a batch in registers if nothing takes its address.
+    /// Lends the data, to be passed by value: the compiler keeps a batch in registers if nothing takes its address.
     #[inline(always)]
     fn lend(&mut self) -> Counting<'_> {
         Counting { begun: self.begun, bound: self.bound }

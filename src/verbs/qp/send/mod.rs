@@ -180,7 +180,8 @@ impl SendQueue {
         Some(halfway.publish::<R>(is_short, here))
     }
 
-    /// The same for requests that all have one piece, or all have inline bytes: see [`SendRing::post_list`].
+    /// Posts requests that all have one piece, or all have inline bytes, and returns how many are posted: see [`SendRing::post_list`].
+    /// Returns zero if counters are bound, and in a child of `fork`.
     #[inline(always)]
     pub(super) fn post_list<'r, R: Stored, Q, O: Terms + 'r>(
         &mut self,
@@ -206,7 +207,7 @@ impl SendQueue {
         })
     }
 
-    /// The same for a batch of several requests.
+    /// Puts a batch of several requests into any queue. The device sees them after [`SendQueue::publish`].
     ///
     /// # Errors
     /// As [`SendQueue::step`].
@@ -312,7 +313,7 @@ impl SendQueue {
         self.publish_as(SEND)
     }
 
-    /// The same with another name for the operation.
+    /// Shows the device every request that was put, with another name for the operation in errors.
     #[inline(always)]
     pub(super) fn publish_as(&mut self, op: &'static str) -> Result<()> {
         let Some(here) = self.origin.ask() else { return Err(elsewhere(op)) };

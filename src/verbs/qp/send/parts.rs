@@ -28,7 +28,8 @@ impl SendQueue {
         may.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same for several requests.
+    /// Borrows the queue by the path of its driver for several requests of this kind. `here` is the result of a check of the process.
+    /// Returns `None` as [`SendQueue::one`] does.
     #[inline(always)]
     pub fn several<P: Provider, const KIND: u8>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces, inline, bound, .. } = self;
@@ -37,8 +38,9 @@ impl SendQueue {
         may.then_some(Batch { lower, pieces: *pieces, inline: *inline, counting: None })
     }
 
-    /// The same by a shorter path of the driver, for the requests of [`Provider::SHORT`] and as long as slots are known to be free. What was
-    /// put stays, whatever happens to the requests after it.
+    /// Borrows the queue by a shorter path of the driver, for the requests of [`Provider::SHORT`] and as long as slots are known to be
+    /// free. What was put stays, whatever happens to the requests after it. Returns `None` as [`SendQueue::one`] does, and if this path
+    /// cannot be taken now.
     #[inline(always)]
     pub fn short<P: Provider, const KIND: u8>(&mut self, here: Here) -> Option<Batch<'_, impl Lower>> {
         let Self { origin, sends, pieces: pieces @ 1.., inline, bound: None, .. } = self else { return None };
@@ -63,7 +65,8 @@ impl SendQueue {
         if must_notify { self.context.ring(SEND, &mut self.doorbell, here) } else { Ok(()) }
     }
 
-    /// The same without a check, if a request was begun by [`SendQueue::one`] with one, and the device needs no command.
+    /// Shows the device every request that was put, without a check, if a request was begun by [`SendQueue::one`] with one, and the device
+    /// needs no command.
     #[inline(always)]
     pub fn publish_begun<P: Provider>(&mut self) {
         P::publish::<false>(&mut self.sends);

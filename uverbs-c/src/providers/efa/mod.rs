@@ -214,7 +214,8 @@ pub(crate) extern "C" fn get_max_rq_depth(context: Option<&Context>, attr: Point
     number(depth())
 }
 
-/// As [`given`], but ignores all bytes after the known fields.
+/// A structure of the caller that is `len` bytes long, at least `least`. Missing fields are zero; all bytes after the known fields are
+/// ignored.
 fn given_prefix<T: FromBytes + IntoBytes>(attr: Pointer, len: u32, least: usize) -> Answer<T> {
     given(attr, len.min(size_of::<T>() as u32), least)
 }
