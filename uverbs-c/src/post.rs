@@ -19,7 +19,7 @@ use crate::pd::Ah;
 use crate::providers::rings::Rings;
 use crate::qp::Qp;
 use crate::qp_ex::{Begun, too_many};
-use crate::request::{Bytes, Request, gathered, head};
+use crate::request::{Bytes, Parts, Request, head};
 
 /// The pieces of a request. EINVAL if there are more than `most`: the list is then not read.
 #[inline(always)]
@@ -138,12 +138,14 @@ fn put<L: Lower, const FORM: u8>(
         batch.put(wr.wr_id, flags, opcode, None, &data)?;
         return Ok(true);
     }
-    let bytes = match pieces {
-        [piece] => Pointer::from_word(piece.addr).some_items(piece.length as usize),
-        pieces => gathered(qp, pieces),
-    };
-    let Some(bytes) = bytes else { return Ok(false) };
-    batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
+    if let [piece] = pieces {
+        let bytes = Pointer::from_word(piece.addr).some_items(piece.length as usize);
+        let Some(bytes) = bytes else { return Ok(false) };
+        batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(std::iter::once(bytes)))?;
+        return Ok(true);
+    }
+    let Some(parts) = Parts::of(pieces) else { return Ok(false) };
+    batch.put(wr.wr_id, flags, opcode, None, &Data::<NoPieces, _>::Inline(parts))?;
     Ok(true)
 }
 
@@ -269,7 +271,7 @@ fn post_usual<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut
         }
         (Short::Simple, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, true>(qp, list, bad),
         (_, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, false>(qp, list, bad),
-        _ => post_several::<R, KIND>(qp, list, bad),
+        _ => post_form::<R, KIND, ANY, false>(qp, list, bad),
     }
 }
 

@@ -6,7 +6,6 @@ use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Refused, SendQueue, 
 use crate::abi::DataBuf;
 use crate::answer::{Answer, EINVAL};
 use crate::boundary::Pointer;
-use crate::qp::Qp;
 
 /// The bytes of a request that is sent inline.
 #[derive(Clone)]
@@ -58,6 +57,34 @@ impl<'a> Iterator for Bytes<'a> {
     }
 }
 
+/// The bytes that pieces describe, none of which is at a null pointer.
+#[derive(Clone)]
+pub(crate) struct Parts<'a>(std::slice::Iter<'a, Sge>);
+
+impl<'a> Parts<'a> {
+    /// `None` if there is a null pointer, also one without bytes.
+    #[inline(always)]
+    pub(crate) fn of(pieces: &'a [Sge]) -> Option<Self> {
+        // A loop becomes a part of the caller; a method of iterators is often a call.
+        for piece in pieces {
+            if piece.addr == 0 {
+                return None;
+            }
+        }
+        Some(Self(pieces.iter()))
+    }
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = &'a [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let piece = self.0.next()?;
+        Pointer::from_word(piece.addr).some_items(piece.length as usize)
+    }
+}
+
 /// The first bytes of a frame, from its pieces.
 #[cold]
 #[inline(never)]
@@ -86,30 +113,19 @@ impl Gathered {
         Self { bytes: Vec::new(), most: most as usize }
     }
 
-    /// The bytes that these pieces describe, one after another. `None` if there are none, if they do not fit into a request, and for a null
-    /// pointer.
-    #[inline(always)]
-    fn of_pieces(&mut self, pieces: &[Sge]) -> Option<&[u8]> {
-        self.of(pieces.iter().map(|piece| Pointer::from_word(piece.addr).array(piece.length)))
-    }
-
-    /// The bytes that a list of `struct ibv_data_buf` describes, one after another. `None` if there are none, if they do not fit into a
-    /// request, and for a null pointer.
+    /// The bytes of a list of `struct ibv_data_buf`, one after another. `None` if there are none, if they do not fit into a request, and for
+    /// a null pointer.
     // A separate function, so that its callers need not save registers for it.
     #[inline(never)]
     pub(crate) fn of_buffers(&mut self, list: Pointer, count: usize) -> Option<&[u8]> {
-        self.of((0..count).map(|number| {
-            let DataBuf { addr, length } = *list.item(number)?;
-            addr.items(length)
-        }))
-    }
-
-    #[inline(always)]
-    fn of<'a>(&mut self, parts: impl Iterator<Item = Option<&'a [u8]>>) -> Option<&[u8]> {
         if self.bytes.is_empty() && !self.allocate() {
             return None;
         }
         let mut rest = &mut self.bytes[..];
+        let parts = (0..count).map(|number| {
+            let DataBuf { addr, length } = *list.item(number)?;
+            addr.items(length)
+        });
         for part in parts {
             let part = part?;
             let (place, behind) = rest.split_at_mut_checked(part.len())?;
@@ -130,15 +146,6 @@ impl Gathered {
         }
         is_there
     }
-}
-
-/// The bytes that these pieces describe, in memory of the queue pair, whose sends are locked. They stay there until the next call.
-// A separate function, so that its callers need not save registers for it.
-#[inline(never)]
-pub(crate) fn gathered(qp: &Qp, pieces: &[Sge]) -> Option<&'static [u8]> {
-    let place = |bytes: &[u8]| (Pointer::to_first(bytes), bytes.len());
-    let (first, len) = qp.gathered.with(|gathered| gathered.of_pieces(pieces).map(place))?;
-    first.some_items(len)
 }
 
 /// One request.
@@ -178,31 +185,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_several_parts_become_one_slice_if_they_fit() {
+    fn bytes_of_pieces_come_in_their_order_and_none_from_a_null_pointer() {
         let (first, second) = ([1_u8, 2, 3], [4_u8, 5]);
         let piece = |part: &[u8]| Sge {
             addr: part.as_ptr().expose_provenance() as u64,
             length: part.len() as u32,
             lkey: 0,
         };
-        let buffer = |part: &[u8]| DataBuf { addr: Pointer::to_first(part), length: part.len() };
-        let nowhere = Sge { addr: 0, length: 1, lkey: 0 };
-        let nothing = Sge { addr: 0, length: 0, lkey: 0 };
+        let nowhere = |length| Sge { addr: 0, length, lkey: 0 };
+        let all = |pieces: &[Sge]| Bytes::new(pieces).ok().map(|parts| parts.flatten().copied().collect());
         let (one, two) = (piece(&first), piece(&second));
+        assert_eq!(all(&[one, two]), Some(vec![1, 2, 3, 4, 5]));
+        assert_eq!(all(&[two, nowhere(0), one]), Some(vec![4, 5, 1, 2, 3]));
+        assert_eq!(all(&[]), Some(vec![]));
+        assert_eq!(all(&[one, nowhere(1)]), None);
+        assert!(Parts::of(&[one, two]).is_some_and(|parts| parts.flatten().eq(&[1, 2, 3, 4, 5])));
+        assert!(Parts::of(&[one, nowhere(0)]).is_none());
+    }
+
+    #[test]
+    fn bytes_of_several_buffers_become_one_slice_if_they_fit() {
+        let (first, second) = ([1_u8, 2, 3], [4_u8, 5]);
+        let buffer = |part: &[u8]| DataBuf { addr: Pointer::to_first(part), length: part.len() };
+        let (one, two) = (buffer(&first), buffer(&second));
         let mut gathered = Gathered::new(5);
-        assert_eq!(gathered.of_pieces(&[one, two]), Some(&[1, 2, 3, 4, 5][..]));
-        assert_eq!(gathered.of_pieces(&[two, nothing, one]), Some(&[4, 5, 1, 2, 3][..]));
-        assert_eq!(gathered.of_pieces(&[two]), Some(&[4, 5][..]), "nothing is left of the longer one");
-        for refused in [&[one, one][..], &[one, two, piece(&[6])], &[one, nowhere], &[nothing, nothing], &[]]
-        {
-            assert_eq!(gathered.of_pieces(refused), None);
+        let mut of =
+            |list: &[DataBuf]| gathered.of_buffers(Pointer::to_first(list), list.len()).map(<[u8]>::to_vec);
+        assert_eq!(of(&[one, two]), Some(vec![1, 2, 3, 4, 5]));
+        assert_eq!(of(&[two, buffer(&[]), one]), Some(vec![4, 5, 1, 2, 3]));
+        assert_eq!(of(&[two]), Some(vec![4, 5]), "nothing is left of the longer one");
+        let nowhere = DataBuf { addr: Pointer::NULL, length: 1 };
+        for refused in [&[one, one][..], &[one, two, buffer(&[6])], &[one, nowhere], &[buffer(&[])], &[]] {
+            assert_eq!(of(refused), None);
         }
-        let list = [buffer(&second), buffer(&[]), buffer(&first)];
-        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 3), Some(&[4, 5, 1, 2, 3][..]));
-        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 2), Some(&[4, 5][..]));
         assert_eq!(gathered.of_buffers(Pointer::NULL, 1), None);
-        let list = [buffer(&first), DataBuf { addr: Pointer::NULL, length: 1 }];
-        assert_eq!(gathered.of_buffers(Pointer::to_first(&list), 2), None);
-        assert_eq!(Gathered::new(0).of_pieces(&[one]), None, "a queue without inline data");
+        assert_eq!(
+            Gathered::new(0).of_buffers(Pointer::to_first(&[one]), 1),
+            None,
+            "a queue without inline data"
+        );
     }
 }

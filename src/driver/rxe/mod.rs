@@ -358,9 +358,15 @@ where
     let put = match data {
         Data::Pieces(pieces) if pieces.len() == 1 => put_pieces(slot, pieces.clone().take(1)),
         Data::Pieces(pieces) => put_pieces(slot, pieces.clone()),
-        Data::Inline(bytes) => {
-            let at = |at: usize, bytes: &[u8]| slot.put_bytes(at, bytes).then_some(at + bytes.len());
-            bytes.clone().try_fold(0, at).map(|len| (len as u32, 0))
+        Data::Inline(parts) => {
+            let mut len = 0;
+            for part in parts.clone() {
+                if !slot.put_bytes(len, part) {
+                    return Err(Refused::TooLarge);
+                }
+                len += part.len();
+            }
+            Some((len as u32, 0))
         }
     };
     let Some((length, count)) = put else { return Err(Refused::TooLarge) };

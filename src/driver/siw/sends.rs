@@ -235,32 +235,20 @@ where
             if !matches!(opcode, OP_SEND | OP_WRITE) {
                 return Err(Refused::Lacks);
             }
-            let put = match data.only_bytes() {
-                Some(bytes) => slot.put_bytes(INLINE, bytes).then_some(bytes.len()),
-                None => put_parts(slot.lend(), &mut parts.clone()),
-            };
-            let len = put.ok_or(Refused::TooLarge)? as u32;
-            if !slot.put_bytes(LENGTH, &len.to_ne_bytes()) {
+            let mut len = 0;
+            for part in parts.clone() {
+                if !slot.put_bytes(INLINE + len, part) {
+                    return Err(Refused::TooLarge);
+                }
+                len += part.len();
+            }
+            if !slot.put_bytes(LENGTH, &(len as u32).to_ne_bytes()) {
                 return Err(Refused::TooLarge);
             }
             // Zero bytes need no piece.
             Ok(if len == 0 { mark(flags, 0, opcode) } else { mark(flags | WQE_INLINE, 1, opcode) })
         }
     }
-}
-
-/// Copies bytes from several places into a slot, and returns their number. `None` if there is no room.
-#[cold]
-#[inline(never)]
-fn put_parts(mut slot: Slot<'_, SendHead>, parts: &mut dyn Iterator<Item = &[u8]>) -> Option<usize> {
-    let mut len = 0;
-    for part in parts {
-        if !slot.put_bytes(INLINE + len, part) {
-            return None;
-        }
-        len += part.len();
-    }
-    Some(len)
 }
 
 /// A queue, borrowed to be filled, with copies of the fields that each request needs.
@@ -286,57 +274,6 @@ impl Drop for Writing<'_> {
 }
 
 impl Writing<'_> {
-    /// Fills the next slot. The data is written by a function that returns the word with the flags.
-    #[inline(always)]
-    fn fill(
-        &mut self,
-        wr_id: u64,
-        flags: SendFlags,
-        opcode: &Opcode<'_>,
-        put_data: impl FnOnce(&mut Slot<'_, SendHead>, u8, u16) -> Result<u32, Refused>,
-    ) -> Result<(), Refused> {
-        let (opcode, rkey, address) = operation(opcode)?;
-        let flags = flags_of(flags, opcode)?;
-        if self.next == self.end {
-            return Err(Self::at_end(self.is_over));
-        }
-        let Some(mut free) = self.slots.free(self.next) else { return Err(Refused::Full) };
-        let mut slot = free.slot();
-        put_head(&mut slot, wr_id, rkey, address);
-        let word = put_data(&mut slot, opcode, flags)?;
-        if self.next == self.first {
-            *self.word = word;
-        } else {
-            free.end(word);
-        }
-        self.next = self.next.wrapping_add(1);
-        Ok(())
-    }
-
-    /// Writes the data of the request that was filled last. A function writes it, and returns the word with the flags.
-    #[inline(always)]
-    fn fill_again(
-        &mut self,
-        flags: SendFlags,
-        put_data: impl FnOnce(&mut Slot<'_, SendHead>, u8, u16) -> Result<u32, Refused>,
-    ) -> Result<(), Refused> {
-        if self.next == self.first {
-            return Err(Refused::NotBegun);
-        }
-        let last = self.next.wrapping_sub(1);
-        // The kernel does not reach this slot before the first one has its flag.
-        let word = if last == self.first { *self.word } else { self.slots.take_back(last) };
-        let Some(mut free) = self.slots.free(last) else { return Err(Refused::NotBegun) };
-        let opcode = word.to_ne_bytes()[3];
-        let word = put_data(&mut free.slot(), opcode, flags_of(flags, opcode)?)?;
-        if last == self.first {
-            *self.word = word;
-        } else {
-            free.end(word);
-        }
-        Ok(())
-    }
-
     /// The error when nothing can be filled.
     #[cold]
     #[inline(never)]
@@ -364,7 +301,22 @@ impl Lower for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.fill(wr_id, flags, &opcode.opcode(), |slot, opcode, flags| put_data(slot, opcode, flags, data))
+        let (opcode, rkey, address) = operation(&opcode.opcode())?;
+        let flags = flags_of(flags, opcode)?;
+        if self.next == self.end {
+            return Err(Self::at_end(self.is_over));
+        }
+        let Some(mut free) = self.slots.free(self.next) else { return Err(Refused::Full) };
+        let mut slot = free.slot();
+        put_head(&mut slot, wr_id, rkey, address);
+        let word = put_data(&mut slot, opcode, flags, data)?;
+        if self.next == self.first {
+            *self.word = word;
+        } else {
+            free.end(word);
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(())
     }
 
     #[inline(always)]
@@ -384,7 +336,21 @@ impl Lower for Writing<'_> {
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
         B: Iterator<Item = &'b [u8]> + Clone,
     {
-        self.fill_again(flags, |slot, opcode, flags| put_data(slot, opcode, flags, data))
+        if self.next == self.first {
+            return Err(Refused::NotBegun);
+        }
+        let last = self.next.wrapping_sub(1);
+        // The kernel does not reach this slot before the first one has its flag.
+        let word = if last == self.first { *self.word } else { self.slots.take_back(last) };
+        let Some(mut free) = self.slots.free(last) else { return Err(Refused::NotBegun) };
+        let opcode = word.to_ne_bytes()[3];
+        let word = put_data(&mut free.slot(), opcode, flags_of(flags, opcode)?, data)?;
+        if last == self.first {
+            *self.word = word;
+        } else {
+            free.end(word);
+        }
+        Ok(())
     }
 
     fn set_address(&mut self, _: Address, _: u32, _: u32) -> Result<(), Refused> {
