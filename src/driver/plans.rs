@@ -1,23 +1,18 @@
 //! Plans: objects that are about to be created.
 
 use nix::errno::Errno;
-use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
-use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::write::QpCap;
 use zerocopy::IntoBytes;
 
 use super::cq::{Completions, Rings};
 use super::request::Address;
 use super::rq::{self, Receives};
-use super::seam::Kernel;
+use super::seam::{Kernel, Payload, SrqChange};
 use super::sq::{self, Sends};
 use super::{efa, mlx5, rxe, siw};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
-
-/// A request for a driver, and the place for its response; either may be empty.
-pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
 
 const NOTHING: &[u8] = &[];
 
@@ -85,8 +80,7 @@ impl Completions {
             Rings::Mlx5(queue) => queue
                 .resize(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory))),
             // This was refused before.
-            Rings::Efa(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, efa::NO_RESIZE)),
-            Rings::Siw(_) => Err(Error::refused(op, Errno::EOPNOTSUPP, siw::NO_RESIZE)),
+            _ => Err(Error::refused(op, Errno::EOPNOTSUPP, "this driver cannot resize completion queues")),
         }
     }
 }
@@ -250,39 +244,7 @@ impl SrqPlan {
     }
 }
 
-/// A shared receive queue that is about to be armed or resized.
-#[derive(Debug)]
-pub(crate) enum SrqChange {
-    /// The place for the driver's description of a new ring. The driver requires the address of this place even if there will be no new
-    /// ring.
-    Rings(Mminfo),
-    /// The driver needs no data and cannot resize: the errno, and the hint.
-    Nothing(Errno, &'static str),
-}
-
 impl SrqChange {
-    /// Adds the driver's request to a command that arms the queue.
-    pub(crate) fn arm(&self, command: &mut Command<'_>) {
-        const NOWHERE: &ModifySrqCmd = &ModifySrqCmd { mmap_info_addr: 0 };
-        match self {
-            Self::Rings(_) => {
-                command.driver_input(NOWHERE);
-            }
-            Self::Nothing(..) => {}
-        }
-    }
-
-    /// Adds the driver's request to a command that resizes the queue. The error is the kernel's for a driver without this command.
-    pub(crate) fn resize<'a>(&'a mut self, op: &'static str, command: &mut Command<'a>) -> Result<()> {
-        match self {
-            Self::Rings(ring) => {
-                command.tells_at(zerocopy::transmute_mut!(ring));
-                Ok(())
-            }
-            Self::Nothing(errno, hint) => Err(Error::kernel(op, *errno).unsupported(*hint)),
-        }
-    }
-
     /// The queue, after the kernel has resized it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
@@ -352,22 +314,6 @@ impl AhPlan {
             Self::Rings(plan) => plan.address(),
             Self::Mlx5(plan) => plan.address(),
             Self::Efa(plan) => plan.address(),
-        }
-    }
-}
-
-/// A memory region that is about to be created.
-#[derive(Debug)]
-pub(crate) enum MrPlan {
-    Nothing,
-    Siw(RegMrReq, RegMrResp),
-}
-
-impl MrPlan {
-    pub(crate) fn payload(&mut self) -> Payload<'_> {
-        match self {
-            Self::Nothing => (NOTHING, &mut []),
-            Self::Siw(request, answer) => (request.as_bytes(), answer.as_mut_bytes()),
         }
     }
 }

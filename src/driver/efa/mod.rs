@@ -7,6 +7,7 @@
 //! Source: `efa_alloc_ucontext` and others, efa_verbs.c, Linux 6.1 to 7.3; providers/efa of rdma-core 65.
 
 mod completions;
+mod control;
 mod counter;
 mod doorbell;
 mod entry;
@@ -49,7 +50,6 @@ use crate::kernel::error::{Error, Result};
 
 /// The hints of what is refused.
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
-pub(super) const NO_RESIZE: &str = "efa cannot resize completion queues";
 const FLAGS: &str = "this flag of efa gives the queue a form that this crate does not support";
 const SHARED: &str = "efa has no shared receive queues";
 const NO_MEMORY: &str =
@@ -58,7 +58,7 @@ const NO_EVENTS: &str = "the device has no completion events: create the queue w
 
 /// If the device limits batches of sends, or has a minimum depth, the kernel creates a context only for a program that declares support
 /// for these limits (`efa_user_comp_handshake`).
-pub(super) fn plan_context() -> ContextPlan {
+fn plan_context() -> ContextPlan {
     let request = AllocUcontext {
         supported_caps: ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH | ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR,
         ..AllocUcontext::new_zeroed()
@@ -117,7 +117,7 @@ pub(crate) struct State {
 
 impl State {
     /// Reads the driver's response, after the kernel has created the context.
-    pub(super) fn opened(&mut self, answer: &[u8]) {
+    fn read_limits(&mut self, answer: &[u8]) {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
         }
@@ -148,13 +148,13 @@ impl State {
 
     /// Whether data is written in order, in units of 128 bytes.
     #[cfg(feature = "raw")]
-    pub(super) fn orders_data(&self, kernel: &dyn Kernel) -> Result<bool> {
+    fn writes_in_order(&self, kernel: &dyn Kernel) -> Result<bool> {
         Ok(self.caps("device.query", kernel)?.has(uverbs_abi::efa::QUERY_DEVICE_CAPS_DATA_POLLING_128))
     }
 
     /// The number of small slots for which the device has memory.
     #[cfg(feature = "raw")]
-    pub(super) fn most_sends(&self) -> u32 {
+    fn small_slots(&self) -> u32 {
         self.limits.max_llq / sends::SLOT as u32
     }
 

@@ -99,7 +99,7 @@ pub(super) fn state(change: impl FnOnce(&mut AllocUcontextResp, &mut ExQueryDevi
     };
     change(&mut answer, &mut caps);
     let mut state = State::default();
-    state.opened(answer.as_bytes());
+    state.read_limits(answer.as_bytes());
     state.caps.set(Caps(caps)).unwrap();
     state
 }

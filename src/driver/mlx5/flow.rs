@@ -94,7 +94,7 @@ pub(in crate::driver) fn priority_hint(kind: ErrorKind, rule: &FlowAttr) -> Opti
 }
 
 /// What to do about a refused rule, if this driver is the reason.
-pub(in crate::driver) fn flow_hint(kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
+pub(super) fn flow_hint(kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
     match kind {
         ErrorKind::InvalidInput if rule.flags & FLAG_ALLOW_LOOP_BACK != 0 => {
             Some("mlx5 refuses rules that allow loop back: leave that out".into())

@@ -7,6 +7,7 @@
 mod address;
 mod completion_ring;
 mod completions;
+mod control;
 mod data;
 mod doorbell;
 mod entry;
@@ -45,7 +46,7 @@ use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;
-pub(super) use self::flow::{flow_hint, priority_hint, refused_bind};
+pub(super) use self::flow::{priority_hint, refused_bind};
 pub(crate) use self::form::Form;
 pub(crate) use self::hash::HashPlan;
 pub(crate) use self::receives::Receives;
@@ -62,7 +63,7 @@ pub(super) const NO_QUEUES: &str =
     "this version of the crate has queue pairs for raw packets, RC, UC, UD and extended connections on mlx5";
 
 /// The driver's data for a new context, with DEVX or without.
-pub(super) fn plan_context(devx: bool) -> ContextPlan {
+fn plan_context(devx: bool) -> ContextPlan {
     ContextPlan {
         request: context_request(devx).as_bytes().to_vec(),
         older: (!devx).then(|| static_context_request().as_bytes().to_vec()),

@@ -39,7 +39,7 @@ pub(crate) struct State {
 
 impl State {
     /// The kernel has created the context.
-    pub(in crate::driver) fn opened(&mut self, answer: &[u8]) {
+    pub(super) fn read_limits(&mut self, answer: &[u8]) {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
         }
@@ -101,12 +101,7 @@ impl State {
 
     /// Refuses a completion queue that is larger than the device's maximum, before its memory is allocated. Small queues are always
     /// possible and need no query.
-    pub(in crate::driver) fn check_cqe(
-        &self,
-        op: &'static str,
-        entries: u32,
-        kernel: &dyn Kernel,
-    ) -> Result<()> {
+    pub(super) fn check_cqe(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {
         if entries <= SMALL_CQ {
             return Ok(());
         }

@@ -4,6 +4,7 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+mod control;
 mod plans;
 
 use std::borrow::Borrow;
@@ -14,6 +15,7 @@ use uverbs_abi::types::{SendFlags, wr_opcode};
 use uverbs_abi::write::Wc;
 use zerocopy::FromZeros;
 
+pub(super) use self::control::State;
 pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
 pub(super) use self::plans::{Receiving, map_receives};
 use super::completion::{Place, Raised};

@@ -3,6 +3,8 @@
 //! files around them, which name all drivers, use everything. A test holds this (tests/house/layers.rs).
 
 mod complete;
+mod control;
+mod facts;
 mod flow;
 mod plan;
 mod receive;
@@ -11,10 +13,16 @@ mod ring;
 mod send;
 
 pub(crate) use self::complete::CompletionRing;
+pub(crate) use self::control::Control;
+#[cfg(feature = "raw")]
+pub use self::facts::CompletionFields;
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::facts::PacketCaps;
+pub(crate) use self::facts::{GuardedKeys, QueryPlan};
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::plan::DriverQp;
-pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, QpShape};
+pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, MrPlan, Payload, QpShape, SrqChange};
 #[cfg(test)]
 pub(crate) use self::receive::plain;
 pub use self::receive::{FillReceives, LowerReceive, ReceiveBatch};

@@ -1,11 +1,15 @@
 //! What a driver is told about an object that is to be created, and what it may ask of the open device.
 
+use nix::errno::Errno;
+use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
+use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::types::{QpCreateFlags, qp_type};
 use uverbs_abi::write::QpCap;
+use zerocopy::IntoBytes;
 
 use crate::driver::ring::RingDevice;
 use crate::kernel::command::Command;
-use crate::kernel::error::Result;
+use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
 /// The open device, as plans use it. Each method first checks which process owns the device.
@@ -92,9 +96,63 @@ pub struct DriverQp {
     pub inline_writes: Option<bool>,
 }
 
+/// A request for a driver, and the place for its response; either may be empty.
+pub(crate) type Payload<'a> = (&'a [u8], &'a mut [u8]);
+
 impl QpShape {
     /// Whether it has its own receive queue.
     pub(crate) fn has_receives(&self) -> bool {
         !self.is_shared && self.type_ != qp_type::XRC_INI
+    }
+}
+
+/// A shared receive queue that is about to be armed or resized.
+#[derive(Debug)]
+pub(crate) enum SrqChange {
+    /// The place for the driver's description of a new ring. The driver requires the address of this place even if there will be no new
+    /// ring.
+    Rings(Mminfo),
+    /// The driver needs no data and cannot resize: the errno, and the hint.
+    Nothing(Errno, &'static str),
+}
+
+impl SrqChange {
+    /// Adds the driver's request to a command that arms the queue.
+    pub(crate) fn arm(&self, command: &mut Command<'_>) {
+        const NOWHERE: &ModifySrqCmd = &ModifySrqCmd { mmap_info_addr: 0 };
+        match self {
+            Self::Rings(_) => {
+                command.driver_input(NOWHERE);
+            }
+            Self::Nothing(..) => {}
+        }
+    }
+
+    /// Adds the driver's request to a command that resizes the queue. The error is the kernel's for a driver without this command.
+    pub(crate) fn resize<'a>(&'a mut self, op: &'static str, command: &mut Command<'a>) -> Result<()> {
+        match self {
+            Self::Rings(ring) => {
+                command.tells_at(zerocopy::transmute_mut!(ring));
+                Ok(())
+            }
+            Self::Nothing(errno, hint) => Err(Error::kernel(op, *errno).unsupported(*hint)),
+        }
+    }
+}
+
+/// A memory region that is about to be created.
+#[derive(Debug)]
+pub(crate) enum MrPlan {
+    Nothing,
+    /// The low byte of its keys, which the program chooses. Only one driver wants it, so the layout is that driver's.
+    Keyed(RegMrReq, RegMrResp),
+}
+
+impl MrPlan {
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        match self {
+            Self::Nothing => (&[], &mut []),
+            Self::Keyed(request, answer) => (request.as_bytes(), answer.as_mut_bytes()),
+        }
     }
 }

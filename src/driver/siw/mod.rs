@@ -8,6 +8,7 @@
 //! refuses a place that is too small for its response, and a missing one.
 
 mod completions;
+mod control;
 mod plans;
 mod receives;
 mod sends;
@@ -20,7 +21,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::errno::Errno;
-use uverbs_abi::siw::{AllocCtxResp, RegMrReq, RegMrResp};
+use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QueryQpResp;
 use zerocopy::FromZeros;
@@ -29,16 +30,14 @@ pub(crate) use self::completions::{Alarm, Completions};
 pub(crate) use self::plans::{CqPlan, QpPlan, SrqPlan};
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
-use super::seam::{ContextPlan, QpShape};
+use super::seam::QpShape;
 use crate::kernel::error::{Error, Result};
 
 /// The hint for other types of queue pairs.
 const TYPES: &str = "siw has reliable connections (rc) only";
-pub(super) const NO_RESIZE: &str = "siw cannot resize completion queues";
-pub(super) const NO_SHARED_RESIZE: &str = "siw cannot resize shared receive queues";
 
 /// The hint for a queue pair that is not ready.
-pub(super) const NOT_CONNECTED: &str = "a queue pair of iWARP is ready when a connection manager (rdma_cm) has connected it: no change of its state does that";
+const NOT_CONNECTED: &str = "a queue pair of iWARP is ready when a connection manager (rdma_cm) has connected it: no change of its state does that";
 
 const NO_STATES: &str = "before Linux 6.8 siw does not say in which state a queue pair is";
 
@@ -51,35 +50,26 @@ pub(crate) struct State {
     tells_states: OnceLock<bool>,
 }
 
-/// `siw_alloc_ucontext`, siw_verbs.c.
-pub(super) fn plan_context() -> ContextPlan {
-    ContextPlan { answer: vec![0; size_of::<AllocCtxResp>()], ..ContextPlan::default() }
-}
-
 impl State {
     /// The low byte of a region's keys differs from that of the region that had the same place before (`siw_reg_user_mr`, siw_verbs.c).
-    pub(super) fn plan_mr(&self) -> (RegMrReq, RegMrResp) {
+    fn keys_of_region(&self) -> (RegMrReq, RegMrResp) {
         let stag_key = self.next_key.fetch_add(1, Ordering::Relaxed) as u8;
         (RegMrReq { stag_key, ..RegMrReq::new_zeroed() }, RegMrResp::new_zeroed())
     }
 
     /// Whether the driver returns the state of queue pairs (`siw_query_qp`, siw_verbs.c, since Linux 6.8). The response of older kernels
     /// is meaningless but looks valid, so the kernel can be identified only by its release.
-    fn tells_states(&self) -> bool {
+    fn has_states(&self) -> bool {
         *self.tells_states.get_or_init(|| {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             is_at_least(&release, [6, 8])
         })
     }
 
-    pub(super) fn check_tells_states(&self, op: &'static str) -> Result<()> {
-        if self.tells_states() { Ok(()) } else { Err(Error::refused(op, Errno::EOPNOTSUPP, NO_STATES)) }
-    }
-
     /// Keeps of a response only what `siw_query_qp` fills in.
-    pub(super) fn tidy_qp(&self, answer: &mut QueryQpResp) {
+    fn keep_answered(&self, answer: &mut QueryQpResp) {
         *answer = QueryQpResp {
-            qp_state: if self.tells_states() { answer.qp_state } else { 0 },
+            qp_state: if self.has_states() { answer.qp_state } else { 0 },
             qp_access_flags: answer.qp_access_flags,
             path_mtu: answer.path_mtu,
             max_rd_atomic: answer.max_rd_atomic,

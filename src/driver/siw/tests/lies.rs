@@ -166,7 +166,7 @@ fn the_release_of_a_kernel_says_whether_states_are_told() {
 #[test]
 fn of_a_queue_pair_only_what_the_driver_says_is_told() {
     let mut answer = QueryQpResp::read_from_bytes(&[0xa5; size_of::<QueryQpResp>()]).unwrap();
-    State::default().tidy_qp(&mut answer);
+    State::default().keep_answered(&mut answer);
     let limits = [answer.max_send_wr, answer.max_recv_sge, answer.max_inline_data, answer.qp_access_flags];
     assert_eq!(limits, [0xa5a5_a5a5; 4]);
     assert_eq!([answer.path_mtu, answer.max_rd_atomic, answer.max_dest_rd_atomic], [0xa5; 3]);

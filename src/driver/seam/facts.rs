@@ -1,12 +1,19 @@
-//! Properties of a device, and of its completions, that only the driver reports and not the core.
+//! Properties of a device that only its driver knows.
 
 use uverbs_abi::mlx5::QueryDeviceResp;
 use uverbs_abi::types::qp_type;
-use uverbs_abi::write::QueryQpResp;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
-use super::Driver;
-use crate::kernel::error::Result;
+/// The scope in which an invalidate must not be sent twice for one key, and not for a window that is not bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GuardedKeys {
+    /// No restriction, because the device checks it.
+    None,
+    /// The open device.
+    OfDevice,
+    /// All devices of the driver.
+    OfDriver,
+}
 
 /// Capabilities for packets that only the driver reports. A value is zero if the device lacks it or the driver does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,41 +51,12 @@ bitflags::bitflags! {
     }
 }
 
-impl Driver {
-    /// Removes from the response about a queue pair what the driver does not fill in.
-    pub(crate) fn tidy_qp(&self, answer: &mut QueryQpResp) {
-        match self {
-            Self::Siw(state) => state.tidy_qp(answer),
-            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => {}
-        }
-    }
-
-    /// Refuses a query for the state of a queue pair if the driver does not return it.
-    pub(crate) fn tells_states(&self, op: &'static str) -> Result<()> {
-        match self {
-            Self::Siw(state) => state.check_tells_states(op),
-            Self::Rxe | Self::Mlx5(_) | Self::Soft | Self::Efa(_) | Self::Other => Ok(()),
-        }
-    }
-
-    /// Whether the two queues of a raw packet queue pair stop independently. In that case the driver passes on a state that the queue has
-    /// left, and the device refuses the change. If the state is queried while only the receive queue has stopped, the driver logs a
-    /// warning in the kernel's log.
-    ///
-    /// Source: `modify_raw_packet_qp` and `sqrq_state_to_qp_state`, mlx5/qp.c, Linux 6.1.
-    pub(crate) fn queues_stop_alone(&self) -> bool {
-        match self {
-            Self::Mlx5(_) => true,
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => false,
-        }
-    }
-}
-
 /// A query about the device: room for the driver's part of the response.
 #[derive(Debug)]
 pub(crate) enum QueryPlan {
     Nothing,
-    Mlx5(QueryDeviceResp),
+    /// Only one driver answers, so the layout is that driver's.
+    Packets(QueryDeviceResp),
 }
 
 impl QueryPlan {
@@ -86,7 +64,7 @@ impl QueryPlan {
     pub(crate) fn answer(&mut self) -> &mut [u8] {
         match self {
             Self::Nothing => &mut [],
-            Self::Mlx5(answer) => answer.as_mut_bytes(),
+            Self::Packets(answer) => answer.as_mut_bytes(),
         }
     }
 
@@ -94,7 +72,7 @@ impl QueryPlan {
     pub(crate) fn open(self) -> PacketCaps {
         match self {
             Self::Nothing => PacketCaps::default(),
-            Self::Mlx5(answer) => {
+            Self::Packets(answer) => {
                 let QueryDeviceResp { tso_caps, rss_caps, packet_pacing_caps: rates, .. } = answer;
                 PacketCaps {
                     large_sends: [tso_caps.max_tso, tso_caps.supported_qpts],
@@ -103,17 +81,6 @@ impl QueryPlan {
                     send_rates: [rates.qp_rate_limit_min, rates.qp_rate_limit_max, rates.supported_qpts],
                 }
             }
-        }
-    }
-}
-
-impl Driver {
-    /// The driver's part of a query for the device's limits.
-    pub(crate) fn plan_query(&self) -> QueryPlan {
-        match self {
-            Self::Mlx5(_) => QueryPlan::Mlx5(QueryDeviceResp::new_zeroed()),
-            // siw refuses a longer place (siw_query_device, siw_verbs.c, Linux 6.1).
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => QueryPlan::Nothing,
         }
     }
 }

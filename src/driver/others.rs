@@ -1,0 +1,112 @@
+//! Devices without a driver here: the soft device, which has parts of several, and those of drivers that this crate does not know.
+
+use std::borrow::Cow;
+
+use nix::errno::Errno;
+use uverbs_abi::flow::FlowAttr;
+use uverbs_abi::rxe::Mminfo;
+
+use super::mlx5;
+use super::seam::{Control, GuardedKeys, Kernel, RefusedBind, SrqChange};
+use crate::kernel::error::{Error, ErrorKind, Result};
+
+/// The soft device: rxe's rings, and mlx5's counters and extended connections.
+#[derive(Debug)]
+pub(crate) struct Soft;
+
+impl Control for Soft {
+    fn name(&self) -> &'static str {
+        "the soft device"
+    }
+
+    #[cfg(feature = "raw")]
+    fn has_flushes(&self) -> bool {
+        true
+    }
+
+    fn guarded_keys(&self) -> GuardedKeys {
+        GuardedKeys::OfDevice
+    }
+
+    fn numbers_domains(&self) -> bool {
+        false
+    }
+
+    fn may_resize_cq(&self, _: &'static str, _: u32, _: &dyn Kernel) -> Result<()> {
+        Ok(())
+    }
+
+    fn plan_srq_change(&self, _: &'static str) -> Result<SrqChange> {
+        Ok(SrqChange::Rings(Mminfo::default()))
+    }
+
+    fn plan_xrcd(&self, _: &'static str) -> Result<()> {
+        Ok(())
+    }
+
+    fn granted_entries(&self, asked: u32, told: u32, room: u32) -> u32 {
+        room.min(asked.max(told))
+    }
+
+    fn granted_shared(&self, asked: u32, told: u32, room: u32) -> u32 {
+        room.min(asked.max(told))
+    }
+
+    fn has_flow_counters(&self) -> bool {
+        true
+    }
+
+    fn refused_bind(&self, error: &Error, priority: u16) -> RefusedBind {
+        mlx5::refused_bind(error, priority)
+    }
+
+    fn flow_hint(&self, kind: ErrorKind, rule: &FlowAttr) -> Option<Cow<'static, str>> {
+        mlx5::priority_hint(kind, rule)
+    }
+
+    fn counter_bits(&self, _: &str) -> Option<u8> {
+        Some(64)
+    }
+}
+
+/// A driver whose payloads this crate does not know.
+#[derive(Debug)]
+pub(crate) struct Other;
+
+/// The hint for a driver without queues in this crate.
+pub(super) const NO_QUEUES: &str =
+    "this version of the crate has queues for rxe, mlx5, siw, efa and the soft device only";
+
+fn no_queues<T>(op: &'static str) -> Result<T> {
+    Err(Error::refused(op, Errno::EOPNOTSUPP, NO_QUEUES))
+}
+
+impl Control for Other {
+    fn name(&self) -> &'static str {
+        "the driver"
+    }
+
+    fn may_resize_cq(&self, op: &'static str, _: u32, _: &dyn Kernel) -> Result<()> {
+        no_queues(op)
+    }
+
+    fn plan_srq_change(&self, op: &'static str) -> Result<SrqChange> {
+        no_queues(op)
+    }
+
+    fn plan_xrcd(&self, op: &'static str) -> Result<()> {
+        no_queues(op)
+    }
+
+    fn refused_bind(&self, _: &Error, _: u16) -> RefusedBind {
+        RefusedBind::Damaged
+    }
+
+    fn flow_hint(&self, _: ErrorKind, _: &FlowAttr) -> Option<Cow<'static, str>> {
+        None
+    }
+
+    fn binds_queue_pairs(&self) -> Option<bool> {
+        None
+    }
+}
