@@ -3,37 +3,24 @@
 #[cfg(feature = "raw")]
 use uverbs_abi::write::Wc;
 
+use super::list::{rings, with_drivers};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
 use super::seam::CompletionRing;
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
 use super::side::CqSide;
-use super::{efa, mlx5, rxe, siw};
 
 /// The part of a completion queue that polls, of any driver.
 #[derive(Debug)]
 pub struct Completions(pub(crate) Rings);
 
-// The tag is separate, because it is faster to read than one among the fields.
-#[repr(u8)]
-#[derive(Debug)]
-pub(crate) enum Rings {
-    Rxe(rxe::Completions),
-    Mlx5(mlx5::Completions),
-    Efa(Box<efa::Completions>),
-    Siw(Box<siw::Completions>),
-}
+with_drivers!([rings] Completions,);
 
 /// Uses the ring of a queue. The code is compiled for each driver.
 macro_rules! with_ring {
     ($queue:expr, $ring:ident => $work:expr) => {
-        match $queue {
-            $crate::driver::cq::Rings::Rxe($ring) => $work,
-            $crate::driver::cq::Rings::Mlx5($ring) => $work,
-            $crate::driver::cq::Rings::Efa($ring) => $work,
-            $crate::driver::cq::Rings::Siw($ring) => $work,
-        }
+        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] cq [] $queue, $ring => $work)
     };
 }
 pub(crate) use with_ring;
@@ -68,7 +55,7 @@ impl Completions {
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
         match &self.0 {
             Rings::Rxe(ring) => Some(ring.window()),
-            Rings::Mlx5(_) | Rings::Efa(_) | Rings::Siw(_) => None,
+            _ => None,
         }
     }
 

@@ -12,6 +12,7 @@ pub(crate) mod cq;
 pub(crate) mod cursor;
 pub(crate) mod efa;
 mod flow;
+pub(crate) mod list;
 pub(crate) mod mlx5;
 mod others;
 mod plans;

@@ -2,23 +2,11 @@
 
 use super::completion::Place;
 use super::cq::{Completions, Rings};
+use super::list::with_drivers;
 use super::rq::{self, Receives};
 use super::seam::{CompletionRing, FillReceives, Lower, Published, ReceiveRing, SendRing, Short};
 use super::sq::{self, Sends};
 use super::{efa, mlx5, rxe, siw};
-
-/// Which of the [`Provider`]s a device has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderKind {
-    /// rxe, and the soft device.
-    Rxe,
-    /// mlx5.
-    Mlx5,
-    /// efa.
-    Efa,
-    /// siw.
-    Siw,
-}
 
 /// A driver, for code that is compiled once for each. Values of these types are never made.
 pub trait Provider: 'static {
@@ -75,7 +63,13 @@ pub trait Provider: 'static {
 }
 
 macro_rules! providers {
-    ($($(#[$doc:meta])* $name:ident: $driver:ident, shared receives in $shared:ident;)*) => {
+    ([$($(#[$doc:meta])* $name:ident: $driver:ident $($boxed:ident)?, shared receives in $shared:ident;)*]) => {
+        /// Which of the [`Provider`]s a device has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ProviderKind {
+            $($(#[$doc])* $name,)*
+        }
+
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -138,13 +132,4 @@ macro_rules! providers {
     };
 }
 
-providers! {
-    /// rxe, and the soft device.
-    Rxe: rxe, shared receives in Rxe;
-    /// mlx5.
-    Mlx5: mlx5, shared receives in Mlx5Shared;
-    /// efa.
-    Efa: efa, shared receives in Efa;
-    /// siw.
-    Siw: siw, shared receives in Siw;
-}
+with_drivers!([providers]);

@@ -2,75 +2,36 @@
 
 use std::borrow::Borrow;
 
+use super::list::{rings, stored, with_drivers};
 use super::request::{Refused, Sge};
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
 use super::seam::{FillReceives, Late, LowerReceive, ReceiveBatch, ReceiveRing};
 use super::side::SrqSide;
-use super::{efa, mlx5, rxe, siw};
+use super::{mlx5, rxe};
 
 /// The receive queue of a queue pair, or a shared one, of any driver.
 #[derive(Debug)]
 pub struct Receives(pub(crate) Rings);
 
-// The tag is separate, because it is faster to read than one among the fields.
-#[repr(u8)]
-#[derive(Debug)]
-pub(crate) enum Rings {
-    Rxe(rxe::Receives),
-    Soft(rxe::Watched),
-    Mlx5(mlx5::Receives),
-    Mlx5Shared(mlx5::SharedReceives),
-    Efa(Box<efa::Receives>),
-    Siw(Box<siw::Receives>),
-    Lost(Lost),
-}
+// The soft device watches rxe's rings.
+with_drivers!([rings] Receives, Soft: rxe::Watched, Mlx5Shared: mlx5::SharedReceives, Lost: Lost,);
 
 /// Uses a queue, or only its type. The code is compiled for each driver.
 macro_rules! with_receives {
-    ($queue:expr, type $ring:ident => $work:expr) => {{
-        use $crate::driver::{efa, mlx5, rq, rxe, siw};
-        match $queue {
-            rq::Rings::Rxe(_) => {
-                type $ring = rxe::Receives;
-                $work
-            }
-            rq::Rings::Soft(_) => {
-                type $ring = rxe::Watched;
-                $work
-            }
-            rq::Rings::Mlx5(_) => {
-                type $ring = mlx5::Receives;
-                $work
-            }
-            rq::Rings::Mlx5Shared(_) => {
-                type $ring = mlx5::SharedReceives;
-                $work
-            }
-            rq::Rings::Efa(_) => {
-                type $ring = efa::Receives;
-                $work
-            }
-            rq::Rings::Siw(_) => {
-                type $ring = siw::Receives;
-                $work
-            }
-            rq::Rings::Lost(_) => {
-                type $ring = rq::Lost;
-                $work
-            }
-        }
-    }};
+    ($queue:expr, type $ring:ident => $work:expr) => {
+        $crate::driver::list::with_drivers!(
+            [$crate::driver::list::match_types]
+            rq Receives [
+                Soft: $crate::driver::rxe::Watched,
+                Mlx5Shared: $crate::driver::mlx5::SharedReceives,
+                Lost: $crate::driver::rq::Lost,
+            ]
+            $queue, $ring => $work
+        )
+    };
     ($queue:expr, $ring:ident => $work:expr) => {
-        match $queue {
-            $crate::driver::rq::Rings::Rxe($ring) => $work,
-            $crate::driver::rq::Rings::Soft($ring) => $work,
-            $crate::driver::rq::Rings::Mlx5($ring) => $work,
-            $crate::driver::rq::Rings::Mlx5Shared($ring) => $work,
-            $crate::driver::rq::Rings::Efa($ring) => $work,
-            $crate::driver::rq::Rings::Siw($ring) => $work,
-            $crate::driver::rq::Rings::Lost($ring) => $work,
-        }
+        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] rq [Soft Mlx5Shared Lost] $queue, $ring => $work)
     };
 }
 pub(crate) use with_receives;
@@ -81,26 +42,7 @@ pub(crate) trait Stored: ReceiveRing + Sized {
     fn of(queue: &mut Receives) -> Option<&mut Self>;
 }
 
-macro_rules! stored {
-    ($($name:ident: $ring:ty,)*) => {
-        $(impl Stored for $ring {
-            #[inline(always)]
-            fn of(queue: &mut Receives) -> Option<&mut Self> {
-                if let Rings::$name(ring) = &mut queue.0 { Some(ring.by_ref()) } else { None }
-            }
-        })*
-    };
-}
-
-stored! {
-    Rxe: rxe::Receives,
-    Soft: rxe::Watched,
-    Mlx5: mlx5::Receives,
-    Mlx5Shared: mlx5::SharedReceives,
-    Efa: efa::Receives,
-    Siw: siw::Receives,
-    Lost: Lost,
-}
+with_drivers!([stored] Receives, Soft: rxe::Watched, Mlx5Shared: mlx5::SharedReceives, Lost: Lost,);
 
 impl Receives {
     /// A ring of rxe, which the soft device watches if it is one of its own.
@@ -156,8 +98,7 @@ impl Receives {
     pub(crate) fn side(&self) -> SrqSide {
         match &self.0 {
             Rings::Mlx5Shared(queue) => SrqSide::Mlx5(queue.places().clone()),
-            Rings::Rxe(_) | Rings::Soft(_) | Rings::Mlx5(_) => SrqSide::Rings,
-            Rings::Efa(_) | Rings::Siw(_) | Rings::Lost(_) => SrqSide::Rings,
+            _ => SrqSide::Rings,
         }
     }
 }

@@ -1,56 +1,25 @@
 //! The send queues of all drivers.
 
+use super::list::{rings, stored, with_drivers};
 #[cfg(feature = "raw")]
 use super::request::Refused;
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
 use super::seam::{Late, Published, SendRing};
-use super::{efa, mlx5, rxe, siw};
 
 /// The send queue of a queue pair, of any driver.
 #[derive(Debug)]
 pub struct Sends(pub(crate) Rings);
 
-// The tag is separate, because it is faster to read than one among the fields.
-#[repr(u8)]
-#[derive(Debug)]
-pub(crate) enum Rings {
-    Rxe(rxe::Sends),
-    Mlx5(mlx5::Sends),
-    Efa(Box<efa::Sends>),
-    Siw(Box<siw::Sends>),
-}
+with_drivers!([rings] Sends,);
 
 /// Uses a queue, or only its type. The code is compiled for each driver.
 macro_rules! with_sends {
-    ($queue:expr, type $ring:ident => $work:expr) => {{
-        use $crate::driver::{efa, mlx5, rxe, siw, sq};
-        match $queue {
-            sq::Rings::Rxe(_) => {
-                type $ring = rxe::Sends;
-                $work
-            }
-            sq::Rings::Mlx5(_) => {
-                type $ring = mlx5::Sends;
-                $work
-            }
-            sq::Rings::Efa(_) => {
-                type $ring = efa::Sends;
-                $work
-            }
-            sq::Rings::Siw(_) => {
-                type $ring = siw::Sends;
-                $work
-            }
-        }
-    }};
+    ($queue:expr, type $ring:ident => $work:expr) => {
+        $crate::driver::list::with_drivers!([$crate::driver::list::match_types] sq Sends [] $queue, $ring => $work)
+    };
     ($queue:expr, $ring:ident => $work:expr) => {
-        match $queue {
-            $crate::driver::sq::Rings::Rxe($ring) => $work,
-            $crate::driver::sq::Rings::Mlx5($ring) => $work,
-            $crate::driver::sq::Rings::Efa($ring) => $work,
-            $crate::driver::sq::Rings::Siw($ring) => $work,
-        }
+        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] sq [] $queue, $ring => $work)
     };
 }
 pub(crate) use with_sends;
@@ -61,23 +30,7 @@ pub(crate) trait Stored: SendRing + Sized {
     fn of(queue: &mut Sends) -> Option<&mut Self>;
 }
 
-macro_rules! stored {
-    ($($name:ident: $ring:ty,)*) => {
-        $(impl Stored for $ring {
-            #[inline(always)]
-            fn of(queue: &mut Sends) -> Option<&mut Self> {
-                if let Rings::$name(ring) = &mut queue.0 { Some(ring.by_ref()) } else { None }
-            }
-        })*
-    };
-}
-
-stored! {
-    Rxe: rxe::Sends,
-    Mlx5: mlx5::Sends,
-    Efa: efa::Sends,
-    Siw: siw::Sends,
-}
+with_drivers!([stored] Sends,);
 
 impl Sends {
     /// Number of places for what requests need.
