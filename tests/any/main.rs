@@ -11,6 +11,7 @@ mod common;
 
 mod completion_counter;
 mod connected;
+mod connections;
 mod counted_packets;
 mod counted_queues;
 mod counted_traffic;
