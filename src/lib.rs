@@ -85,6 +85,7 @@ struct FromRustCrates;
 #[doc = include_str!("../docs/guide/statistics.md")]
 struct StatisticsPage;
 
+pub mod cm;
 mod completion_counter;
 mod counters;
 mod device;

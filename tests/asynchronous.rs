@@ -136,3 +136,63 @@ fn the_file_descriptor_of_a_counter_wakes_a_task() {
         }
     });
 }
+
+/// Both sides of several connections as tasks of one thread, while a blocking call of another thread uses the same manager.
+#[test]
+fn tasks_and_threads_share_a_connection_manager() {
+    use uverbs::cm::{Closed, SoftNetwork};
+    for iwarp in [false, true] {
+        let device = uverbs::SoftDevice::new(uverbs::soft::Profile::default().with_iwarp(iwarp));
+        let network = SoftNetwork::default();
+        network.join(&device, "10.0.0.1".parse().unwrap()).unwrap();
+        let (cm, context) = (network.manager().unwrap(), device.device().open().unwrap());
+        let queue_pair = || {
+            let cq = context.create_cq(8).unwrap();
+            context.alloc_pd().unwrap().rc(&cq).create().unwrap()
+        };
+        let listener = cm.listen("10.0.0.1:7174".parse().unwrap()).unwrap();
+        let address = listener.address().unwrap();
+        let long = Duration::from_secs(20);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let target = cm.resolve(address).run().within(long).unwrap();
+                        let connection =
+                            target.connect(queue_pair()).unwrap().establish().within(long).unwrap();
+                        drop(connection);
+                    }
+                });
+            }
+            run(async {
+                let serve = async {
+                    for _ in 0..30 {
+                        let incoming = listener.next().await.unwrap();
+                        let connection = incoming.accept(queue_pair()).unwrap().establish().await.unwrap();
+                        assert_eq!(connection.closed().await.unwrap(), Closed::Disconnected);
+                    }
+                };
+                let connect = async {
+                    for _ in 0..10 {
+                        let target = cm.resolve(address).run().await.unwrap();
+                        let mut connection = target.connect(queue_pair()).unwrap().establish().await.unwrap();
+                        connection.disconnect().await.unwrap();
+                    }
+                };
+                tokio::join!(serve, connect);
+                assert!(timeout(Duration::from_millis(10), listener.next()).await.is_err(), "all are served");
+            });
+        });
+        drop((listener, cm));
+        for _ in 0..200 {
+            if network.identifiers() > 0 {
+                sleep_a_little();
+            }
+        }
+        assert_eq!(network.identifiers(), 0);
+    }
+}
+
+fn sleep_a_little() {
+    std::thread::sleep(Duration::from_millis(5));
+}

@@ -218,6 +218,8 @@ impl Device {
 impl SoftDevice {
     /// This device as discovery would return it.
     pub fn device(&self) -> Device {
+        use uverbs_abi::types::node_type;
+        let is_iwarp = self.profile().iwarp;
         Device {
             name: self.name().to_owned(),
             index: None,
@@ -227,8 +229,8 @@ impl SoftDevice {
             node_guid: crate::soft::NODE_GUID,
             sys_image_guid: crate::soft::NODE_GUID,
             firmware: crate::soft::FIRMWARE.to_owned(),
-            node_type: uverbs_abi::types::node_type::IB_CA,
-            protocol: Some("roce".to_owned()),
+            node_type: if is_iwarp { node_type::RNIC } else { node_type::IB_CA },
+            protocol: Some(if is_iwarp { "iw" } else { "roce" }.to_owned()),
             ports: crate::soft::PORTS.into(),
             interfaces: Vec::new(),
             sysfs: None,

@@ -37,6 +37,9 @@ pub enum ErrorKind {
     #[doc(alias = "ETIMEDOUT")]
     #[doc(alias = "FI_ETIMEDOUT")]
     TimedOut,
+    /// The peer has refused the connection.
+    #[doc(alias = "ECONNREFUSED")]
+    Refused,
     /// An operation that a completion counter counts has failed: its error value changed.
     #[doc(alias = "FI_EAVAIL")]
     OperationFailed,
@@ -59,6 +62,7 @@ impl ErrorKind {
             ENOMEM | ENOSPC | EAGAIN | EMFILE | ENFILE | EDQUOT => Self::Exhausted,
             EIO => Self::Disassociated,
             ETIMEDOUT => Self::TimedOut,
+            ECONNREFUSED => Self::Refused,
             _ => Self::Other,
         }
     }
@@ -73,6 +77,7 @@ impl ErrorKind {
             Self::Exhausted => "exhausted",
             Self::Disassociated => "device gone",
             Self::TimedOut => "timed out",
+            Self::Refused => "refused",
             Self::OperationFailed => "operation failed",
             Self::Malformed => "malformed answer",
             Self::Other => "failed",
@@ -172,6 +177,11 @@ impl Error {
         }
     }
 
+    /// The peer has refused the connection that `op` wanted.
+    pub(crate) fn connection_refused(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self::refused(op, Errno::ECONNREFUSED, hint)
+    }
+
     /// The wait of `op` cannot succeed, because an operation has failed.
     pub(crate) fn operation_failed(op: &'static str, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: ErrorKind::OperationFailed, op, errno: None, hint: Some(hint.into()) }
@@ -247,6 +257,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::Disassociated => Io::NotConnected,
             ErrorKind::Malformed => Io::InvalidData,
             ErrorKind::TimedOut => Io::TimedOut,
+            ErrorKind::Refused => Io::ConnectionRefused,
             ErrorKind::OperationFailed | ErrorKind::Other => Io::Other,
         };
         Self::new(kind, error)

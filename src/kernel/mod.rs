@@ -4,6 +4,7 @@
 pub mod command;
 pub(crate) mod error;
 pub(crate) mod event;
+pub(crate) mod manager;
 pub(crate) mod mapping;
 pub(crate) mod process;
 pub mod transport;

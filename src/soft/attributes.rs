@@ -35,6 +35,11 @@ pub(super) fn allowed(
     mask: &mut QpAttrMask,
 ) -> Result<u8, Errno> {
     path(profile, qp, request, mask)?;
+    if profile.iwarp && mask.contains(QpAttrMask::STATE) && request.qp_state == qp_state::INIT {
+        // There are no partition keys.
+        request.pkey_index = 0;
+        *mask |= QpAttrMask::PKEY_INDEX;
+    }
     let has = |attr| mask.contains(attr);
     let below = |state: u8| state <= qp_state::ERR;
     check(!has(QpAttrMask::CUR_STATE) || below(request.cur_qp_state))?;

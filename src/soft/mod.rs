@@ -38,6 +38,7 @@ mod memory_regions;
 mod messages;
 mod modify;
 mod multicast;
+mod network;
 mod packet;
 mod parse;
 #[cfg(feature = "pcap")]
@@ -66,9 +67,11 @@ mod write;
 mod xrc;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::connection::Connection;
+use self::network::Network;
+pub use self::network::SoftNetwork;
 #[cfg(feature = "pcap")]
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
@@ -106,6 +109,8 @@ struct Hardware {
     /// The process that owns its memory.
     process: Process,
     state: Mutex<State>,
+    /// The networks that it has joined, to be told when it is removed.
+    networks: Mutex<Vec<Weak<Network>>>,
 }
 
 impl Hardware {
@@ -114,6 +119,19 @@ impl Hardware {
     fn lock(&self) -> Option<MutexGuard<'_, State>> {
         // Nothing panics under the lock. If it did, the state would still be usable.
         self.process.is_here().then(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn networks(&self) -> MutexGuard<'_, Vec<Weak<Network>>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a network told when the device is removed.
+    fn watch(&self, network: &Arc<Network>) {
+        let mut networks = self.networks();
+        let is_known = networks.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(network)));
+        if !is_known {
+            networks.push(Arc::downgrade(network));
+        }
     }
 }
 
@@ -130,7 +148,14 @@ impl SoftDevice {
     pub fn new(profile: Profile) -> Self {
         let profile = profile.bounded();
         let state = Mutex::new(State::new(profile.clone()));
-        Self { hardware: Arc::new(Hardware { profile, process: Process::here(), state }) }
+        Self {
+            hardware: Arc::new(Hardware {
+                profile,
+                process: Process::here(),
+                state,
+                networks: Mutex::default(),
+            }),
+        }
     }
 
     /// The device's name.
@@ -205,6 +230,10 @@ impl SoftDevice {
     pub fn unplug(&self) {
         if let Some(mut state) = self.hardware.lock() {
             state.unplug();
+        }
+        if self.hardware.process.is_here() {
+            let networks: Vec<_> = self.hardware.networks().iter().filter_map(Weak::upgrade).collect();
+            networks.iter().for_each(|network| network.removed(&self.hardware));
         }
     }
 

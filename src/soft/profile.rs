@@ -63,6 +63,8 @@ pub struct Profile {
     /// Queue pairs, regions and windows behave as on the kernel's software device rxe of this version of Linux, where that
     /// differs from cards: statuses, events, checks of attributes, a full completion queue.
     pub rxe: Option<(u32, u32)>,
+    /// Its queue pairs are connected as over iWARP on a [network](super::SoftNetwork), otherwise as over RoCE.
+    pub iwarp: bool,
     /// The device can be removed while it is in use; otherwise it stays until all contexts are closed.
     pub disassociate: bool,
 }
@@ -93,6 +95,7 @@ impl Default for Profile {
             hears_itself: false,
             moves_regions: false,
             rxe: None,
+            iwarp: false,
             disassociate: true,
         }
     }
@@ -159,5 +162,6 @@ with! {
     with_hears_itself hears_itself: bool;
     with_moves_regions moves_regions: bool;
     with_rxe rxe: Option<(u32, u32)>;
+    with_iwarp iwarp: bool;
     with_disassociate disassociate: bool;
 }

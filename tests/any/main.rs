@@ -11,10 +11,12 @@ mod common;
 
 mod completion_counter;
 mod connected;
+mod connections;
 mod counted_packets;
 mod counted_queues;
 mod counted_traffic;
 mod counters;
+mod credentials;
 mod device;
 mod drain;
 mod errno;

@@ -38,32 +38,6 @@ fn ends(side: &mut Side<Rc>, count: usize) -> Vec<(u64, Status)> {
     (0..count).map(|_| side.completion()).map(|end| (end.wr_id, end.status)).collect()
 }
 
-/// The kernel takes a write only from the credentials with which the file was opened (`ib_safe_file_access`, rdma_core.h, Linux 6.1 to 7.3).
-/// Any change makes other ones, also one that changes nothing that can be seen: as after a daemon has given up its rights.
-#[test]
-fn threads_with_other_credentials_post() {
-    on_every_joining_device(|target| {
-        let Pair { mut one, mut two, manager: _manager } = pair(target);
-        one.memory.write(0, b"before after").unwrap();
-        two.receive(1, 0..8);
-        one.send(1, Operation::Send, 0..7);
-        assert_eq!(ends(&mut one, 1), [(1, Status::Success)]);
-        std::thread::scope(|scope| {
-            let sender = scope.spawn(|| {
-                nix::sys::prctl::set_keepcaps(true).unwrap();
-                for wr_id in 2..5 {
-                    two.receive(wr_id, 8..16);
-                    one.send(wr_id, Operation::Send, 7..12);
-                    assert_eq!(ends(&mut one, 1), [(wr_id, Status::Success)]);
-                }
-            });
-            sender.join().unwrap();
-        });
-        assert_eq!(ends(&mut two, 4), [1, 2, 3, 4].map(|wr_id| (wr_id, Status::Success)));
-        assert_eq!(two.bytes(8), *b"after");
-    });
-}
-
 #[test]
 fn messages_arrive_in_their_order_with_their_numbers() {
     on_every_joining_device(|target| {

@@ -17,13 +17,14 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("mlx5", &["kernel", "driver", "device", "verbs", "counters", "flow"]),
     ("efa", &["kernel", "driver", "device", "verbs"]),
     ("tokio", &["kernel", "device", "verbs", "counters"]),
+    ("cm", &["kernel", "driver", "device", "verbs", "soft"]),
     // The parts that bindings use, under other names.
     ("raw", &["kernel", "driver", "device", "completion_counter", "verbs"]),
 ];
 
 /// Layers inside a top-level module: each may use those before it, and all of them may use modules that are not listed.
 const FLOORS: &[(&str, &[&str])] = &[
-    ("kernel", &["error", "process", "event", "mapping", "command", "transport"]),
+    ("kernel", &["error", "process", "event", "mapping", "command", "transport", "manager"]),
     ("device", &["context", "object"]),
     ("verbs", &["pd", "xrcd", "mr", "ah", "work", "cq", "srq", "wq", "progress", "qp", "mw"]),
 ];

@@ -57,6 +57,8 @@ const OTHERS: &[(&str, &[&str])] = &[
         "the device or the kernel gives no number",
         &[
             "a limit is exceeded",
+            "a port below 1024 needs CAP_NET_BIND_SERVICE",
+            "the kernel has no more memory for connections",
             "the device has no such request of so many bytes in total; nothing was posted",
         ],
     ),

@@ -29,6 +29,7 @@ const UNSAFE: &[&str] = &[
     "src/driver/ring/flagged.rs",
     "src/driver/ring/producer.rs",
     "src/driver/ring/units.rs",
+    "src/kernel/manager/file.rs",
     "src/kernel/mapping/mod.rs",
     "src/kernel/mapping/barrier.rs",
     "src/kernel/mapping/register.rs",
@@ -270,6 +271,10 @@ fn every_system_call_is_one_of_the_c_librarys() {
 /// The files with locks, or with data that one thread initialises while others wait. A child of `fork` that finds a lock held waits for
 /// ever. Each file therefore says in a comment, or shows by a check before the lock, why this cannot happen (`docs/internals/safety.md`).
 const LOCKS: &[&str] = &[
+    "src/cm/connection.rs",
+    "src/cm/helper.rs",
+    "src/cm/shared.rs",
+    "src/cm/task.rs",
     "src/counters/clock/watch.rs",
     "src/completion_counter/hardware.rs",
     "src/completion_counter/registry.rs",
@@ -294,6 +299,7 @@ const LOCKS: &[&str] = &[
     "src/driver/mlx5/state.rs",
     "src/verbs/qp/multicast.rs",
     "src/soft/mod.rs",
+    "src/soft/network/mod.rs",
     "src/kernel/transport/raw.rs",
     "src/kernel/transport/trace.rs",
     "src/verbs/work/held.rs",

@@ -16,6 +16,7 @@ mod gone;
 mod life;
 mod memory_commands;
 mod messages;
+mod network;
 mod noise;
 mod objects;
 mod random;

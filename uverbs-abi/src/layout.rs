@@ -3,7 +3,7 @@
 //! The crate's structs and numbers are written as tables with the macros of this file. A table is the definition, its check at compile time
 //! and its entry in [`structs`] or [`numbers`], so that none of the three can be forgotten.
 
-use crate::{efa, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
+use crate::{cm, efa, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
 
 /// One struct of the ABI.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,7 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
         ioctl::STRUCTS,
         flow::STRUCTS,
         netlink::STRUCTS,
+        cm::STRUCTS,
         mlx5::STRUCTS,
         mlx5::wqe::STRUCTS,
         rxe::STRUCTS,
@@ -67,6 +68,7 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         ioctl::NUMBERS,
         write::cmd::NUMBERS,
         flow::NUMBERS,
+        cm::NUMBERS,
         netlink::NUMBERS,
         netlink::op::NUMBERS,
         netlink::attr::NUMBERS,

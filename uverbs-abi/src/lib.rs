@@ -2,8 +2,9 @@
 //!
 //! This crate describes the commands of `/dev/infiniband/uverbsN`: the ioctl ([`ioctl`]), the numbers in it ([`ids`]), the request
 //! and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`], [`rxe`], [`siw`], [`efa`]), values of fields
-//! ([`types`]), and the netlink messages that find a device ([`netlink`]). It makes no system calls. The crate `uverbs` is a userspace
-//! driver built on it, which most programs use instead.
+//! ([`types`]), the netlink messages that find a device ([`netlink`]), and the commands of the connection manager
+//! `/dev/infiniband/rdma_cm` ([`cm`]). It makes no system calls. The crate `uverbs` is a userspace driver built on it, which most
+//! programs use instead.
 //!
 //! Every struct is `#[repr(C)]`, contains only integers (big-endian integers where the ABI has them), has no
 //! hidden padding, and has its size and field offsets asserted at compile time next to its definition.
@@ -31,6 +32,7 @@
 #[macro_use]
 pub mod layout;
 
+pub mod cm;
 pub mod efa;
 pub mod flow;
 pub mod ids;

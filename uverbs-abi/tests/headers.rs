@@ -25,6 +25,7 @@ const KERNEL: &[&str] = &[
     "rdma/ib_user_ioctl_cmds.h",
     "rdma/rdma_user_ioctl_cmds.h",
     "rdma/rdma_netlink.h",
+    "rdma/rdma_user_cm.h",
     "rdma/rdma_user_rxe.h",
     "rdma/siw-abi.h",
     "rdma/efa-abi.h",

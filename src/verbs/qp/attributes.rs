@@ -1,7 +1,7 @@
 //! Attributes of a queue pair, to be changed together with its state.
 
 use uverbs_abi::types::{AccessFlags, QpAttrMask};
-use uverbs_abi::write::{ModifyQp, QpDest};
+use uverbs_abi::write::{ModifyQp, QpAttr, QpDest};
 use zerocopy::FromZeros;
 
 use super::QpState;
@@ -39,6 +39,54 @@ impl Attributes {
     pub fn to(state: QpState) -> Self {
         let attr_mask = QpAttrMask::STATE.bits();
         Self { request: ModifyQp { qp_state: state.number(), attr_mask, ..ModifyQp::new_zeroed() } }
+    }
+
+    /// No attributes, and no transition.
+    pub(crate) fn alone() -> Self {
+        Self { request: ModifyQp::new_zeroed() }
+    }
+
+    /// The attributes that the connection manager returns.
+    pub(crate) fn of_manager(attr: &QpAttr) -> Self {
+        // The fields are narrower in the command than in the struct.
+        let narrow = |field: u32| u8::try_from(field).unwrap_or(u8::MAX);
+        let path = &attr.ah_attr;
+        let dest = QpDest {
+            dgid: path.grh.dgid,
+            flow_label: path.grh.flow_label,
+            dlid: path.dlid,
+            sgid_index: path.grh.sgid_index,
+            hop_limit: path.grh.hop_limit,
+            traffic_class: path.grh.traffic_class,
+            sl: path.sl,
+            src_path_bits: path.src_path_bits,
+            static_rate: path.static_rate,
+            is_global: path.is_global,
+            port_num: path.port_num,
+            ..QpDest::new_zeroed()
+        };
+        Self {
+            request: ModifyQp {
+                attr_mask: attr.qp_attr_mask,
+                qp_state: narrow(attr.qp_state),
+                path_mtu: narrow(attr.path_mtu),
+                qkey: attr.qkey,
+                rq_psn: attr.rq_psn,
+                sq_psn: attr.sq_psn,
+                dest_qp_num: attr.dest_qp_num,
+                qp_access_flags: attr.qp_access_flags,
+                dest,
+                pkey_index: attr.pkey_index,
+                max_rd_atomic: attr.max_rd_atomic,
+                max_dest_rd_atomic: attr.max_dest_rd_atomic,
+                min_rnr_timer: attr.min_rnr_timer,
+                port_num: attr.port_num,
+                timeout: attr.timeout,
+                retry_cnt: attr.retry_cnt,
+                rnr_retry: attr.rnr_retry,
+                ..ModifyQp::new_zeroed()
+            },
+        }
     }
 
     attributes! {

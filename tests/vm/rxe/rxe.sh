@@ -15,7 +15,7 @@
 # cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
 # cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
 # cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
-# tests: any::device any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
+# tests: any::device any::credentials any::connected any::orders any::completion_counter any::wait_objects any::counted_traffic
 # tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork
 # tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages any::grid
 # tests: card::rss card::offloads any::failures any::lives any::xrc any::xrc_commands any::statistics allocations

@@ -18,7 +18,7 @@
 # cargo: EXAMPLE_READ_LATENCY build --profile guest --example read_latency
 # cargo: EXAMPLE_SHARED_RECEIVES build --profile guest --example shared_receives
 # cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
-# tests: any::managed any::without_queues any::device any::memory any::wait_objects any::completion_counter any::statistics asynchronous fork
+# tests: any::managed any::credentials any::without_queues any::device any::memory any::wait_objects any::completion_counter any::statistics asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..

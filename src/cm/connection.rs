@@ -1,0 +1,187 @@
+//! An established connection.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, UNREACHABLE};
+
+use super::error::status;
+use super::id::Id;
+use super::parameters::Parameters;
+use super::waiting::Waiting;
+use crate::device::Device;
+use crate::kernel::error::{ErrorKind, Result};
+use crate::verbs::qp::{QueuePair, Rc};
+
+/// How a connection has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Closed {
+    /// One of the sides has disconnected, and the other one has answered.
+    Disconnected,
+    /// This side has disconnected, and the other one did not answer.
+    Unanswered,
+    /// The device was removed.
+    DeviceGone,
+    /// The other side has another hardware address now, so that packets no longer reach it.
+    NeighbourLost,
+}
+
+impl Closed {
+    fn of(event: &EventResp) -> Option<Self> {
+        match event.event {
+            DISCONNECTED if status(event) == -(Errno::ETIMEDOUT as i32) => Some(Self::Unanswered),
+            DISCONNECTED => Some(Self::Disconnected),
+            DEVICE_REMOVAL => Some(Self::DeviceGone),
+            UNREACHABLE => Some(Self::NeighbourLost),
+            _ => None,
+        }
+    }
+}
+
+/// A connection, with its queue pair. Dropping it disconnects: the other side learns of it at once.
+#[derive(Debug)]
+pub struct Connection {
+    // The identifier is destroyed before the queue pair.
+    link: Link,
+    qp: QueuePair<Rc>,
+    private_data: Vec<u8>,
+}
+
+/// The part of a connection that is not its queue pair, to wait for its end while the queue pair is used; see [`Connection::parts`].
+#[derive(Debug)]
+pub struct Link {
+    id: Id,
+    is_iwarp: bool,
+    closed: Mutex<Option<Closed>>,
+}
+
+impl Link {
+    fn ended(&self) -> MutexGuard<'_, Option<Closed>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end of the connection. If the other side has ended it, its wait is answered.
+    ///
+    /// # Errors
+    /// Those of reading events.
+    #[doc(alias = "rdma_get_cm_event")]
+    pub fn closed(&self) -> Waiting<'_, Closed> {
+        Waiting::new(&self.id.shared, "cm.closed", self.end("cm.closed"))
+    }
+
+    async fn end(&self, op: &'static str) -> Result<Closed> {
+        loop {
+            if let Some(closed) = *self.ended() {
+                return Ok(closed);
+            }
+            let event = self.id.event(op).await?;
+            let Some(closed) = Closed::of(&event) else { continue };
+            *self.ended() = Some(closed);
+            if closed == Closed::Disconnected && !self.is_iwarp {
+                // The answer to the other side's end; after an end of our own there is nothing to answer, and this is refused.
+                let _ = self.id.request(op, &Disconnect { id: self.id.id });
+            }
+        }
+    }
+
+    /// The own address and that of the other side.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone.
+    #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_peer_addr")]
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        self.id.addresses("cm.addresses")
+    }
+
+    /// The device, and its port.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone.
+    pub fn device(&self) -> Result<(Device, u8)> {
+        self.id.device("cm.device")
+    }
+}
+
+impl Connection {
+    pub(super) fn new(id: Id, qp: QueuePair<Rc>, is_iwarp: bool, private_data: Vec<u8>) -> Self {
+        let link = Link { id, is_iwarp, closed: Mutex::new(None) };
+        Self { link, qp, private_data }
+    }
+
+    /// The queue pair.
+    pub fn queue_pair(&mut self) -> &mut QueuePair<Rc> {
+        &mut self.qp
+    }
+
+    /// The queue pair, and the rest, to use both at the same time.
+    pub fn parts(&mut self) -> (&mut QueuePair<Rc>, &Link) {
+        (&mut self.qp, &self.link)
+    }
+
+    /// The data of the program at the other side: of its reply, or at the side that has accepted of its request. On InfiniBand and RoCE it
+    /// has its maximum length, padded with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The own address and that of the other side.
+    ///
+    /// # Errors
+    /// As [`Link::addresses`].
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        self.link.addresses()
+    }
+
+    /// The device, and its port.
+    ///
+    /// # Errors
+    /// As [`Link::device`].
+    pub fn device(&self) -> Result<(Device, u8)> {
+        self.link.device()
+    }
+
+    /// Whether the port is one of iWARP, where a send must come from the side that has connected first.
+    pub fn is_iwarp(&self) -> bool {
+        self.link.is_iwarp
+    }
+
+    /// Waits for the end of the connection; see [`Link::closed`].
+    ///
+    /// # Errors
+    /// As [`Link::closed`].
+    pub fn closed(&self) -> Waiting<'_, Closed> {
+        self.link.closed()
+    }
+
+    /// Ends the connection, and waits until the other side has answered. Everything posted completes as flushed.
+    ///
+    /// The other side's program answers when it waits for the end ([`closed`](Self::closed)), disconnects too, or drops its connection.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    ///
+    /// # Kernel
+    /// `DISCONNECT` (ucma.c, Linux 6.1).
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&mut self) -> Waiting<'_, Closed> {
+        let shared = self.link.id.shared.clone();
+        Waiting::new(&shared, "cm.disconnect", self.leave("cm.disconnect"))
+    }
+
+    async fn leave(&mut self, op: &'static str) -> Result<Closed> {
+        if self.link.ended().is_none() {
+            Parameters::end(self.link.is_iwarp, &mut self.qp)?;
+            let id = &self.link.id;
+            match id.request(op, &Disconnect { id: id.id }) {
+                // The connection has ended in the meantime: the event says how.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+                Err(error) if error.kind() == ErrorKind::Disassociated => {}
+                other => other?,
+            }
+        }
+        self.link.end(op).await
+    }
+}

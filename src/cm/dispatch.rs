@@ -1,0 +1,259 @@
+//! Who gets an event, and who reads the file: a state machine without input or output, behind one lock.
+//!
+//! Every identifier has a number of ours (`uid`), which is never used again. The kernel's own numbers are reused at once, so an event that
+//! was read before an identifier was destroyed can only be recognised by ours.
+//!
+//! Whoever waits reads the file, one thread or one task at a time, and hands others their events. A reader that leaves names its successor;
+//! one that waits for its turn and leaves without having had it passes the turn on.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Poll, Waker};
+
+use uverbs_abi::cm::{CONNECT_REQUEST, EventResp};
+
+/// Who waits: a thread sleeps in `poll`, where only the file wakes it. Tasks are woken by the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Thread,
+    #[cfg_attr(not(any(feature = "tokio", test)), allow(dead_code))]
+    Task,
+}
+
+/// The events of one identifier, and who waits for them.
+#[derive(Debug, Default)]
+struct Place {
+    events: VecDeque<EventResp>,
+    wakers: Vec<Waker>,
+}
+
+/// Those of one kind that want to read.
+#[derive(Debug, Default)]
+struct Turn {
+    reader: Option<u64>,
+    /// In the order of their arrival, with the reader's own waker first if it waits.
+    waiting: VecDeque<(u64, Waker)>,
+    reader_waker: Option<Waker>,
+}
+
+/// What to do after the lock was released.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    pub(super) wakers: Vec<Waker>,
+    /// A new connection for a listener that is gone: to be destroyed.
+    pub(super) orphan: Option<u32>,
+}
+
+impl Given {
+    /// Wakes everyone. Not under the lock, because a waker runs other code.
+    pub(super) fn wake(self) -> Option<u32> {
+        self.wakers.into_iter().for_each(Waker::wake);
+        self.orphan
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Dispatch {
+    last: u64,
+    places: BTreeMap<u64, Place>,
+    threads: Turn,
+    tasks: Turn,
+}
+
+impl Dispatch {
+    /// A number that was never used. It is not zero, with which the kernel reports nothing.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// A number, with a place for its events.
+    pub(super) fn enter(&mut self) -> u64 {
+        let uid = self.number();
+        self.places.insert(uid, Place::default());
+        uid
+    }
+
+    /// Removes a place. Returns the new connections whose requests nobody has taken.
+    pub(super) fn leave(&mut self, uid: u64) -> Vec<u32> {
+        let events = self.places.remove(&uid).map(|place| place.events).unwrap_or_default();
+        events.iter().filter(|event| event.event == CONNECT_REQUEST).map(|event| event.id).collect()
+    }
+
+    /// Puts an event into its place.
+    pub(super) fn give(&mut self, event: EventResp) -> Given {
+        match self.places.get_mut(&event.uid) {
+            Some(place) => {
+                place.events.push_back(event);
+                Given { wakers: std::mem::take(&mut place.wakers), orphan: None }
+            }
+            None => {
+                let orphan = (event.event == CONNECT_REQUEST).then_some(event.id);
+                Given { wakers: Vec::new(), orphan }
+            }
+        }
+    }
+
+    /// The next event of an identifier.
+    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<EventResp> {
+        let Some(place) = self.places.get_mut(&uid) else { return Poll::Pending };
+        if let Some(event) = place.events.pop_front() {
+            return Poll::Ready(event);
+        }
+        if !place.wakers.iter().any(|known| known.will_wake(waker)) {
+            place.wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    fn turn(&mut self, kind: Kind) -> &mut Turn {
+        match kind {
+            Kind::Thread => &mut self.threads,
+            Kind::Task => &mut self.tasks,
+        }
+    }
+
+    /// Whether this waiter reads the file now. If not, its waker is called when its turn comes. Tasks do not read while a thread does: an
+    /// event that they took would not wake the thread.
+    pub(super) fn wants_to_read(&mut self, kind: Kind, ticket: u64, waker: &Waker) -> bool {
+        let turn = self.turn(kind);
+        let is_reader = *turn.reader.get_or_insert(ticket) == ticket;
+        if is_reader {
+            turn.reader_waker = Some(waker.clone());
+        } else {
+            match turn.waiting.iter_mut().find(|(known, _)| *known == ticket) {
+                Some((_, known)) => known.clone_from(waker),
+                None => turn.waiting.push_back((ticket, waker.clone())),
+            }
+        }
+        is_reader && self.may_read(kind)
+    }
+
+    /// Whether one of this kind may read the file now.
+    pub(super) fn may_read(&self, kind: Kind) -> bool {
+        kind == Kind::Thread || self.threads.reader.is_none()
+    }
+
+    /// A waiter ends. Returns who reads instead.
+    pub(super) fn stops(&mut self, kind: Kind, ticket: u64) -> Option<Waker> {
+        let turn = self.turn(kind);
+        turn.waiting.retain(|(known, _)| *known != ticket);
+        if turn.reader != Some(ticket) {
+            return None;
+        }
+        let next = turn.waiting.pop_front();
+        turn.reader = next.as_ref().map(|(ticket, _)| *ticket);
+        turn.reader_waker = None;
+        match next {
+            Some((_, waker)) => Some(waker),
+            // The task whose turn it is has not read while a thread did.
+            None if kind == Kind::Thread => self.tasks.reader_waker.clone(),
+            None => None,
+        }
+    }
+
+    /// Whether nobody waits, and there is no identifier.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let idle = |turn: &Turn| turn.reader.is_none() && turn.waiting.is_empty();
+        self.places.is_empty() && idle(&self.threads) && idle(&self.tasks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn counter() -> (Arc<Count>, Waker) {
+        let count = Arc::new(Count::default());
+        (count.clone(), Waker::from(count))
+    }
+
+    fn event(uid: u64, event: u32, id: u32) -> EventResp {
+        EventResp { uid, event, id, ..EventResp::default() }
+    }
+
+    #[test]
+    fn events_go_to_their_own_number_in_order() {
+        let mut dispatch = Dispatch::default();
+        let (one, two) = (dispatch.enter(), dispatch.enter());
+        let (count, waker) = counter();
+        assert!(dispatch.take(one, &waker).is_pending());
+        assert!(dispatch.take(one, &waker).is_pending());
+        for kind in [0, 2] {
+            assert_eq!(dispatch.give(event(one, kind, 5)).wake(), None);
+        }
+        assert_eq!(dispatch.give(event(two, 9, 5)).wake(), None);
+        assert_eq!(count.0.load(Ordering::Relaxed), 1, "a waker is called once");
+        let mut next = |uid| match dispatch.take(uid, &waker) {
+            Poll::Ready(event) => Some(event.event),
+            Poll::Pending => None,
+        };
+        assert_eq!([next(one), next(one), next(one), next(two)], [Some(0), Some(2), None, Some(9)]);
+    }
+
+    #[test]
+    fn an_event_of_a_number_that_has_left_is_dropped_though_the_kernel_reuses_its_own() {
+        let mut dispatch = Dispatch::default();
+        let old = dispatch.enter();
+        assert!(dispatch.leave(old).is_empty());
+        let new = dispatch.enter();
+        assert_ne!(old, new);
+        assert_eq!(dispatch.give(event(old, 10, 5)).wake(), None);
+        assert!(dispatch.take(new, Waker::noop()).is_pending());
+    }
+
+    #[test]
+    fn requests_for_a_listener_that_is_gone_are_destroyed() {
+        let mut dispatch = Dispatch::default();
+        let listener = dispatch.enter();
+        assert_eq!(dispatch.give(event(listener, CONNECT_REQUEST, 7)).wake(), None);
+        assert_eq!(dispatch.leave(listener), [7]);
+        assert_eq!(dispatch.give(event(listener, CONNECT_REQUEST, 8)).wake(), Some(8));
+        assert!(dispatch.is_empty());
+    }
+
+    #[test]
+    fn a_reader_names_its_successor_and_a_turn_is_passed_on() {
+        let mut dispatch = Dispatch::default();
+        let (counts, wakers): (Vec<_>, Vec<_>) = (0..3).map(|_| counter()).unzip();
+        let read =
+            |dispatch: &mut Dispatch, at: usize| dispatch.wants_to_read(Kind::Thread, at as u64, &wakers[at]);
+        assert!(read(&mut dispatch, 0));
+        assert!(!read(&mut dispatch, 1) && !read(&mut dispatch, 2));
+        let wake = |waker: Option<Waker>| waker.map(Waker::wake).is_some();
+        assert!(wake(dispatch.stops(Kind::Thread, 0)));
+        // The second one was woken, but ends without having read.
+        assert_eq!(counts[1].0.load(Ordering::Relaxed), 1);
+        assert!(wake(dispatch.stops(Kind::Thread, 1)));
+        assert_eq!(counts[2].0.load(Ordering::Relaxed), 1);
+        assert!(read(&mut dispatch, 2));
+        assert!(!wake(dispatch.stops(Kind::Thread, 2)));
+        assert!(dispatch.is_empty());
+    }
+
+    #[test]
+    fn a_task_waits_while_a_thread_reads_and_is_woken_when_it_leaves() {
+        let mut dispatch = Dispatch::default();
+        let (count, waker) = counter();
+        assert!(dispatch.wants_to_read(Kind::Task, 1, &waker));
+        assert!(dispatch.wants_to_read(Kind::Thread, 2, Waker::noop()));
+        assert!(!dispatch.wants_to_read(Kind::Task, 1, &waker));
+        dispatch.stops(Kind::Thread, 2).expect("the task").wake();
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(dispatch.wants_to_read(Kind::Task, 1, &waker));
+        assert!(dispatch.stops(Kind::Task, 1).is_none());
+        assert!(dispatch.is_empty());
+    }
+}

@@ -1,0 +1,115 @@
+//! An identifier of the kernel's, which is destroyed when it is dropped.
+
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uverbs_abi::cm::{CreateId, EventResp, InitQpAttr, Query, QueryAddrResp};
+use uverbs_abi::types::{QpAttrMask, qp_state};
+use uverbs_abi::write::QpAttr;
+
+use super::shared::Shared;
+use crate::device::Device;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::manager::{Request, decode};
+
+/// An identifier with its place for events.
+#[derive(Debug)]
+pub(super) struct Id {
+    pub(super) shared: Arc<Shared>,
+    /// Our number.
+    pub(super) uid: u64,
+    /// The kernel's.
+    pub(super) id: u32,
+    /// Destroying it may block for seconds: a client over iWARP that was not answered.
+    may_block: AtomicBool,
+}
+
+impl Id {
+    /// Creates an identifier for this port space and type of queue pair.
+    pub(super) fn create(shared: &Arc<Shared>, op: &'static str, (ps, qp_type): (u16, u8)) -> Result<Self> {
+        shared.check_origin(op)?;
+        let uid = shared.dispatch().enter();
+        let request = CreateId { uid, ps, qp_type, ..CreateId::default() };
+        match shared.request(op, &request) {
+            Ok(answer) => Ok(Self::with(shared, uid, answer.id)),
+            Err(error) => {
+                shared.dispatch().leave(uid);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over the identifier of a new connection. The kernel learns our number when the connection is accepted.
+    pub(super) fn adopt(shared: &Arc<Shared>, id: u32) -> Self {
+        let uid = shared.dispatch().enter();
+        Self::with(shared, uid, id)
+    }
+
+    fn with(shared: &Arc<Shared>, uid: u64, id: u32) -> Self {
+        Self { shared: shared.clone(), uid, id, may_block: AtomicBool::new(false) }
+    }
+
+    pub(super) fn request<R: Request>(&self, op: &'static str, request: &R) -> Result<R::Answer> {
+        self.shared.request(op, request)
+    }
+
+    /// The next event.
+    pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<EventResp>> + '_ {
+        poll_fn(move |context| self.shared.take(op, self.uid, context.waker()))
+    }
+
+    /// The attributes of the queue pair for its next state.
+    pub(super) fn attributes(&self, op: &'static str, state: u8) -> Result<QpAttr> {
+        let request = InitQpAttr { id: self.id, qp_state: state.into(), ..InitQpAttr::default() };
+        let mut attributes = self.request(op, &request)?;
+        // Bits beyond are not attributes of a queue pair but of InfiniBand's paths, and modifying refuses them.
+        attributes.qp_attr_mask &= (1 << 21) - 1;
+        Ok(attributes)
+    }
+
+    /// The attributes for the state INIT, and whether the port is one of iWARP, which has no partition keys.
+    pub(super) fn first_attributes(&self, op: &'static str) -> Result<(QpAttr, bool)> {
+        let attributes = self.attributes(op, qp_state::INIT)?;
+        let mask = QpAttrMask::from_bits_retain(attributes.qp_attr_mask);
+        Ok((attributes, !mask.contains(QpAttrMask::PKEY_INDEX)))
+    }
+
+    /// The addresses of both sides, and the device.
+    pub(super) fn query(&self, op: &'static str) -> Result<QueryAddrResp> {
+        self.request(op, &Query { id: self.id, option: uverbs_abi::cm::QUERY_ADDR, ..Query::default() })
+    }
+
+    /// The device and its port.
+    pub(super) fn device(&self, op: &'static str) -> Result<(Device, u8)> {
+        let answer = self.query(op)?;
+        Ok((self.shared.device(answer.ibdev_index)?, answer.port_num))
+    }
+
+    /// The addresses of this side and of the peer.
+    pub(super) fn addresses(&self, op: &'static str) -> Result<(SocketAddr, SocketAddr)> {
+        let answer = self.query(op)?;
+        let both = decode(&answer.src_addr).zip(decode(&answer.dst_addr));
+        both.ok_or_else(|| Error::malformed(op, "an address that is neither of IPv4 nor of IPv6"))
+    }
+
+    pub(super) fn may_block(&self, may: bool) {
+        self.may_block.store(may, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        if !self.shared.is_here() {
+            return;
+        }
+        let unread = self.shared.dispatch().leave(self.uid);
+        unread.into_iter().for_each(|id| self.shared.destroy(id));
+        let id = self.id;
+        // If no thread can be started, this one waits.
+        if !*self.may_block.get_mut() || self.shared.help(move |shared| shared.destroy(id)).is_err() {
+            self.shared.destroy(id);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The server's side of a new connection.
+
+use std::net::SocketAddr;
+
+use nix::errno::Errno;
+use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
+use uverbs_abi::types::AccessFlags;
+
+use super::connection::Connection;
+use super::error::{ConnectError, check, parameters as parameters_of, private_data};
+use super::id::Id;
+use super::parameters::{Data, Parameters, parameters};
+use super::waiting::Waiting;
+use crate::device::Device;
+use crate::kernel::error::Result;
+use crate::verbs::qp::{QueuePair, Rc};
+
+const OP: &str = "cm.accept";
+
+/// A request for a connection: [accept](Self::accept) or [reject](Self::reject) it. If it is dropped, it is refused at once.
+#[derive(Debug)]
+#[must_use = "dropping it refuses the connection"]
+pub struct Incoming {
+    id: Id,
+    private_data: Vec<u8>,
+    /// The numbers of outstanding reads that this side is asked to execute, and may have itself.
+    depths: (u8, u8),
+}
+
+impl Incoming {
+    pub(super) fn new(id: Id, event: EventResp) -> Self {
+        let asked = parameters_of(&event);
+        let depths = (asked.responder_resources, asked.initiator_depth);
+        Self { id, private_data: private_data(&event), depths }
+    }
+
+    /// The data of the program at the other side. On InfiniBand and RoCE it has its maximum length, padded with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// The device over which the request has come, and its port. The queue pair must belong to it.
+    ///
+    /// # Errors
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone.
+    pub fn device(&self) -> Result<(Device, u8)> {
+        self.id.device(OP)
+    }
+
+    /// The own address and that of the other side.
+    ///
+    /// # Errors
+    /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone.
+    #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_peer_addr")]
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        self.id.addresses(OP)
+    }
+
+    /// Accepts the connection with this queue pair, which must be new. It can then receive: post receives before the connection is
+    /// [established](Accept::establish).
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`]. The connection is then refused.
+    #[doc(alias = "rdma_accept")]
+    pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
+        let Self { id, private_data, depths } = self;
+        let parameters = Parameters::begin(OP, &id, &mut qp)?;
+        Ok(Accept { id, qp, parameters, private_data, depths })
+    }
+
+    /// Refuses the connection, with data for the program at the other side.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the data is too long: the connection is then refused without data.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(self, data: &[u8]) -> Result<()> {
+        let (_, is_iwarp) = self.id.first_attributes("cm.reject")?;
+        let (private_data, private_data_len) = Data::Rejection.place("cm.reject", data, is_iwarp)?;
+        let request = Reject { id: self.id.id, private_data_len, private_data, ..Reject::default() };
+        self.id.request("cm.reject", &request)
+    }
+}
+
+/// A connection that is about to be accepted; created by [`Incoming::accept`]. If it is dropped, the connection is refused.
+#[derive(Debug)]
+#[must_use = "nothing happens before `establish`"]
+pub struct Accept {
+    id: Id,
+    qp: QueuePair<Rc>,
+    parameters: Parameters,
+    private_data: Vec<u8>,
+    depths: (u8, u8),
+}
+
+parameters!(Accept, OP, Data::Reply);
+
+impl Accept {
+    /// Answers the other side, and waits until it has acknowledged.
+    ///
+    /// # Errors
+    /// A [`ConnectError`] if the other side has left, or does not answer, or the device has gone.
+    ///
+    /// # Kernel
+    /// `ACCEPT` (ucma.c and cma.c, Linux 6.1).
+    pub fn establish<'a>(self) -> Waiting<'a, Connection, ConnectError> {
+        let shared = self.id.shared.clone();
+        Waiting::new(&shared, OP, self.run())
+    }
+
+    async fn run(mut self) -> Result<Connection, ConnectError> {
+        let conn_param = self.parameters.of(&self.qp, self.depths)?;
+        self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
+        let (uid, id) = (self.id.uid, self.id.id);
+        let request = Request { uid, conn_param, id, ..Request::default() };
+        self.id.request(OP, &request).map_err(|error| match error.errno().map(Errno::from_raw) {
+            Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
+            _ => error,
+        })?;
+        loop {
+            let event = self.id.event(OP).await?;
+            check(OP, &event)?;
+            if event.event == ESTABLISHED {
+                let Self { id, qp, parameters, private_data, .. } = self;
+                return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data));
+            }
+        }
+    }
+}

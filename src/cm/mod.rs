@@ -1,0 +1,78 @@
+//! Connections: RDMA connection management over the kernel's `/dev/infiniband/rdma_cm`, without librdmacm.
+//!
+//! A [`Manager`] resolves an address to a device and a route, connects queue pairs, and listens for connections of others. It is the only way
+//! to connect a queue pair over iWARP, and on InfiniBand and RoCE it replaces an exchange of addresses of one's own.
+//!
+//! ```
+//! use std::time::Duration;
+//! use uverbs::cm::SoftNetwork;
+//! use uverbs::{Context, QueuePair, Rc, SoftDevice};
+//!
+//! const PATIENCE: Duration = Duration::from_secs(5);
+//!
+//! fn queue_pair(context: &Context) -> uverbs::Result<QueuePair<Rc>> {
+//!     context.alloc_pd()?.rc(&context.create_cq(16)?).create()
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // On a machine with RDMA devices: let manager = uverbs::cm::Manager::open()?;
+//! let (network, device) = (SoftNetwork::default(), SoftDevice::default());
+//! network.join(&device, "10.0.0.1".parse()?)?;
+//! network.join(&device, "10.0.0.2".parse()?)?;
+//! let manager = network.manager()?;
+//!
+//! let listener = manager.listen("10.0.0.2:7174".parse()?)?;
+//! let server = std::thread::spawn(move || {
+//!     let incoming = listener.next().within(PATIENCE)?;
+//!     assert!(incoming.private_data().starts_with(b"hello"));
+//!     let qp = queue_pair(&incoming.device()?.0.open()?)?;
+//!     incoming.accept(qp)?.private_data(b"welcome")?.establish().within(PATIENCE)
+//! });
+//!
+//! let target = manager.resolve("10.0.0.2:7174".parse()?).run().within(PATIENCE)?;
+//! let qp = queue_pair(&target.device()?.0.open()?)?;
+//! let mut connection = target.connect(qp)?.private_data(b"hello")?.establish().within(PATIENCE)?;
+//! assert!(connection.private_data().starts_with(b"welcome"));
+//! let accepted = server.join().expect("the server")?;
+//!
+//! connection.disconnect().within(PATIENCE)?;
+//! # drop(accepted);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Waiting
+//! A call that waits for the peer returns a [`Waiting`]: nothing happens before [`within`](Waiting::within) is called or, with feature
+//! `tokio`, it is awaited. Dropping it cancels the call. Whoever waits reads the manager's events and hands others theirs, so there is no
+//! thread and no file for each connection.
+//!
+//! # What cannot be done wrong
+//! Each step takes over what the earlier one left: a [`Connect`] owns its identifier and its queue pair until it is established or dropped,
+//! an [`Incoming`] is either accepted or rejected, once, and a [`Connection`] destroys its identifier before its queue pair.
+
+mod connect;
+mod connection;
+mod dispatch;
+mod error;
+mod helper;
+mod id;
+mod incoming;
+mod listener;
+mod manager;
+mod parameters;
+mod resolve;
+mod shared;
+#[cfg(feature = "tokio")]
+mod task;
+mod waiting;
+
+pub use self::connect::Connect;
+pub use self::connection::{Closed, Connection, Link};
+pub use self::error::{ConnectError, Reason, Rejection};
+pub use self::incoming::{Accept, Incoming};
+pub use self::listener::{Listener, ListenerBuilder};
+pub use self::manager::Manager;
+pub use self::resolve::{Resolve, Target};
+pub use self::waiting::Waiting;
+#[cfg(feature = "soft")]
+pub use crate::soft::SoftNetwork;

@@ -1,0 +1,176 @@
+//! From an address to a device and a route.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use uverbs_abi::cm::{ACK_TIMEOUT, ADDR_RESOLVED, PS_TCP, ROUTE_RESOLVED, ResolveAddr, ResolveRoute, TOS};
+use uverbs_abi::types::qp_type;
+
+use super::connect::Connect;
+use super::error::{check, status};
+use super::id::Id;
+use super::shared::{Shared, not_here};
+use super::waiting::Waiting;
+use crate::device::Device;
+use crate::kernel::error::{Error, ErrorKind, Result};
+use crate::kernel::manager::encode;
+use crate::verbs::qp::{QueuePair, Rc};
+
+const OP: &str = "cm.resolve";
+
+/// The first step of resolving an unknown neighbour, in milliseconds, and the longest. If the neighbour is not known, the kernel may answer
+/// only when the time of the step has ended, although the neighbour has answered at once (`addr_resolve` asks for it before `queue_req`
+/// lists the request; addr.c, Linux 6.1 and 7.3).
+const STEPS: (u32, u32) = (8, 500);
+
+/// How long a neighbour is asked for if the caller sets no shorter deadline.
+const PATIENCE: u32 = 10_000;
+
+/// Time for a route in milliseconds. On RoCE and iWARP it is there at once; on InfiniBand the subnet manager is asked.
+const ROUTE: u32 = 2000;
+
+/// Resolves an address; created by [`Manager::resolve`](super::Manager::resolve).
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens before `run`"]
+pub struct Resolve {
+    shared: Arc<Shared>,
+    destination: SocketAddr,
+    source: Option<SocketAddr>,
+    type_of_service: Option<u8>,
+    ack_timeout: Option<u8>,
+}
+
+impl Resolve {
+    pub(super) fn new(shared: &Arc<Shared>, destination: SocketAddr) -> Self {
+        Self { shared: shared.clone(), destination, source: None, type_of_service: None, ack_timeout: None }
+    }
+
+    /// The own address, with port 0 for any port. Without this, the kernel chooses it by its routes.
+    pub fn source(mut self, source: SocketAddr) -> Self {
+        self.source = Some(source);
+        self
+    }
+
+    /// The type of service of the connection's packets, as in an IP header.
+    #[doc(alias = "rdma_set_option")]
+    pub fn type_of_service(mut self, value: u8) -> Self {
+        self.type_of_service = Some(value);
+        self
+    }
+
+    /// The time to wait for an acknowledgement before a packet is sent again: 4.096 µs * 2^n. Without this, the kernel chooses it.
+    #[doc(alias = "rdma_set_option")]
+    pub fn ack_timeout(mut self, value: u8) -> Self {
+        self.ack_timeout = Some(value);
+        self
+    }
+
+    /// Resolves the address and the route. A neighbour that is not known is asked for in short steps, for ten seconds unless the caller's
+    /// deadline ends earlier.
+    ///
+    /// # Errors
+    /// [`TimedOut`](ErrorKind::TimedOut) if no host answers, [`NotFound`](ErrorKind::NotFound) if the interface of the route has no RDMA
+    /// device, [`InvalidInput`](ErrorKind::InvalidInput) for a loopback address.
+    ///
+    /// # Kernel
+    /// `RESOLVE_ADDR` and `RESOLVE_ROUTE` (ucma.c, Linux 6.1).
+    pub fn run<'a>(self) -> Waiting<'a, Target> {
+        let shared = self.shared.clone();
+        Waiting::new(&shared, OP, self.resolve())
+    }
+
+    async fn resolve(self) -> Result<Target> {
+        let ip = self.destination.ip();
+        if ip.is_loopback() || ip.is_unspecified() {
+            let hint =
+                format!("{ip} has no route to an RDMA device: use an address of the device's interface");
+            return Err(Error::refused(OP, Errno::EINVAL, hint));
+        }
+        let id = Id::create(&self.shared, OP, (PS_TCP, qp_type::RC))?;
+        for (option, value) in [(TOS, self.type_of_service), (ACK_TIMEOUT, self.ack_timeout)] {
+            if let Some(value) = value {
+                self.shared.set_option(OP, id.id, option, &[value])?;
+            }
+        }
+        address(&id, &self.destination, self.source.as_ref()).await?;
+        id.request(OP, &ResolveRoute { id: id.id, timeout_ms: ROUTE })?;
+        loop {
+            let event = id.event(OP).await?;
+            check(OP, &event)?;
+            if event.event == ROUTE_RESOLVED {
+                return Ok(Target { id });
+            }
+        }
+    }
+}
+
+/// Resolves the address, in steps.
+async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>) -> Result<()> {
+    let (dst_size, dst_addr) = encode(destination);
+    let mut request = ResolveAddr { id: id.id, dst_size, dst_addr, ..ResolveAddr::default() };
+    if let Some(source) = source {
+        (request.src_size, request.src_addr) = encode(source);
+    }
+    let (mut step, mut spent) = (STEPS.0, 0);
+    loop {
+        request.timeout_ms = step;
+        id.request(OP, &request).map_err(|error| match source {
+            Some(source) => not_here(error, source),
+            None => error.hinted_if(ErrorKind::InvalidInput, "no RDMA device has a route to this address"),
+        })?;
+        // Only the first command names the source: the identifier is bound to it then.
+        let event = loop {
+            let event = id.event(OP).await?;
+            if event.event == ADDR_RESOLVED {
+                return Ok(());
+            }
+            if check(OP, &event).is_err() {
+                break event;
+            }
+        };
+        spent += step;
+        if status(&event) != -(Errno::ETIMEDOUT as i32) || spent >= PATIENCE {
+            check(OP, &event)?;
+        }
+        step = (2 * step).min(STEPS.1);
+    }
+}
+
+/// A resolved destination: its device, and the route to it. It is used for one connection.
+#[derive(Debug)]
+pub struct Target {
+    pub(super) id: Id,
+}
+
+impl Target {
+    /// The device through which the destination is reached, and its port.
+    ///
+    /// # Errors
+    /// Those of listing the devices.
+    pub fn device(&self) -> Result<(Device, u8)> {
+        self.id.device(OP)
+    }
+
+    /// The own address and that of the destination.
+    ///
+    /// # Errors
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone.
+    #[doc(alias = "rdma_get_local_addr")]
+    #[doc(alias = "rdma_get_peer_addr")]
+    #[doc(alias = "rdma_get_src_port")]
+    #[doc(alias = "rdma_get_dst_port")]
+    pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
+        self.id.addresses(OP)
+    }
+
+    /// Prepares a connection of this queue pair, which must be new and belong to the [device](Self::device). It can then receive, so
+    /// receives can be posted before the connection is established.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    #[doc(alias = "rdma_connect")]
+    pub fn connect(self, qp: QueuePair<Rc>) -> Result<Connect> {
+        Connect::new(self.id, qp)
+    }
+}

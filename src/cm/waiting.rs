@@ -1,0 +1,148 @@
+//! Calls that wait for the peer: by a deadline, or as futures.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+
+use super::dispatch::Kind;
+use super::shared::Shared;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::event;
+
+/// How long a reader sleeps at most while a call in the helper may report something, which the file does not announce.
+const HELPED: Duration = Duration::from_millis(10);
+
+/// A call that waits, with the result `T`: end it with [`within`](Self::within), or, with feature `tokio`, with `.await`.
+///
+/// Nothing happens before that, and dropping it afterwards cancels the call: no identifier is left, and what it had taken over is dropped.
+#[must_use = "nothing happens before `within` or `.await`"]
+pub struct Waiting<'a, T, E = Error> {
+    pub(super) shared: Arc<Shared>,
+    op: &'static str,
+    pub(super) work: Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>,
+    /// Its ticket as a task that reads, if it is one.
+    #[cfg(feature = "tokio")]
+    pub(super) ticket: Option<u64>,
+}
+
+impl<T, E> std::fmt::Debug for Waiting<'_, T, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("op", &self.op).finish_non_exhaustive()
+    }
+}
+
+/// A thread that sleeps until something happens to its call.
+#[derive(Debug)]
+struct Sleeper {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Sleeper {
+    fn wake(self: Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// The ticket of a thread that may read. It passes its turn on when it is dropped.
+struct Reading<'s> {
+    shared: &'s Shared,
+    ticket: u64,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.shared.stop_reading(Kind::Thread, self.ticket);
+    }
+}
+
+impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        op: &'static str,
+        work: impl Future<Output = Result<T, E>> + Send + 'a,
+    ) -> Self {
+        Self {
+            shared: shared.clone(),
+            op,
+            work: Box::pin(work),
+            #[cfg(feature = "tokio")]
+            ticket: None,
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(super) fn op(&self) -> &'static str {
+        self.op
+    }
+
+    /// Waits at most `timeout` for the end of the call. Meanwhile this thread may read the events of others, and hand them on.
+    ///
+    /// # Errors
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after that time: the call is cancelled. Otherwise those of the call.
+    pub fn within(mut self, timeout: Duration) -> Result<T, E> {
+        self.shared.check_origin(self.op)?;
+        let deadline = Instant::now().checked_add(timeout);
+        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        let waker = Waker::from(sleeper.clone());
+        let mut context = Context::from_waker(&waker);
+        let shared = self.shared.clone();
+        let mut reading = None;
+        loop {
+            sleeper.is_woken.store(false, Ordering::Relaxed);
+            if let Poll::Ready(result) = self.work.as_mut().poll(&mut context) {
+                return result;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(late(self.op).into());
+            }
+            let Some(Reading { ticket, .. }) = reading else {
+                // The call is polled again, now that nobody else takes its events.
+                reading = Some(Reading { shared: &shared, ticket: shared.dispatch().number() });
+                if let Some(Reading { ticket, .. }) = reading {
+                    shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker);
+                }
+                continue;
+            };
+            if shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker) {
+                // What happened before it became the reader was announced to this thread, not to the file.
+                if sleeper.is_woken.load(Ordering::Acquire) {
+                    continue;
+                }
+                let is_helped = shared.helped.load(Ordering::Relaxed) > 0;
+                let nap = match (left, is_helped) {
+                    (left, true) => Some(left.map_or(HELPED, |left| left.min(HELPED))),
+                    (left, false) => left,
+                };
+                if event::wait(self.op, &shared.events(), nap)? {
+                    shared.read(self.op, Kind::Thread)?;
+                }
+            } else {
+                sleep(&sleeper, left);
+            }
+        }
+    }
+}
+
+/// Sleeps until the sleeper is woken, or so long.
+fn sleep(sleeper: &Sleeper, left: Option<Duration>) {
+    if !sleeper.is_woken.load(Ordering::Acquire) {
+        match left {
+            Some(left) => std::thread::park_timeout(left),
+            None => std::thread::park(),
+        }
+    }
+}
+
+#[cold]
+fn late(op: &'static str) -> Error {
+    Error::refused(op, Errno::ETIMEDOUT, "the given time has elapsed; the call was cancelled")
+}

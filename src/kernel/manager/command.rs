@@ -1,0 +1,156 @@
+//! One command of the connection manager: its bytes, and the memory for the answer.
+
+use uverbs_abi::cm::{
+    Accept, Bind, CmdHdr, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect, EventResp,
+    GetEvent, InitQpAttr, JoinMcast, Listen, Notify, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute,
+    SetOption,
+};
+use uverbs_abi::{cm, write::QpAttr};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// The longest command, with its header.
+const ROOM: usize = size_of::<CmdHdr>() + size_of::<Accept>();
+
+/// The struct of a command.
+pub(crate) trait Request: IntoBytes + Immutable {
+    /// What the kernel answers; the unit type if nothing.
+    type Answer: FromBytes + IntoBytes;
+
+    /// The number of the command.
+    const NUMBER: u32;
+
+    /// Where the address of the answer is.
+    const PLACE: Option<usize>;
+}
+
+macro_rules! requests {
+    ($($request:ident $number:ident: $answer:ty $(, $field:ident)?;)*) => {
+        $(impl Request for $request {
+            type Answer = $answer;
+            const NUMBER: u32 = cm::$number;
+            const PLACE: Option<usize> = requests!(place $request $($field)?);
+        })*
+    };
+    (place $request:ident $field:ident) => { Some(std::mem::offset_of!($request, $field)) };
+    (place $request:ident) => { None };
+}
+
+requests! {
+    CreateId CREATE_ID: CreateIdResp, response;
+    DestroyId DESTROY_ID: DestroyIdResp, response;
+    Bind BIND: ();
+    ResolveAddr RESOLVE_ADDR: ();
+    ResolveRoute RESOLVE_ROUTE: ();
+    Query QUERY: QueryAddrResp, response;
+    Connect CONNECT: ();
+    Listen LISTEN: ();
+    Accept ACCEPT: ();
+    Reject REJECT: ();
+    Disconnect DISCONNECT: ();
+    InitQpAttr INIT_QP_ATTR: QpAttr, response;
+    Notify NOTIFY: ();
+    JoinMcast JOIN_MCAST: CreateIdResp, response;
+    GetEvent GET_EVENT: EventResp, response;
+    SetOption SET_OPTION: ();
+}
+
+/// A command that is sent once. It borrows the memory for its answer, or the value that it passes.
+#[derive(Debug)]
+pub(crate) struct ManagerCommand<'a> {
+    pub(super) bytes: [u8; ROOM],
+    pub(super) len: usize,
+    pub(super) memory: Memory<'a>,
+}
+
+/// The memory of which a command has the address, and where in the command.
+#[derive(Debug)]
+pub(super) enum Memory<'a> {
+    None,
+    Answer(usize, &'a mut [u8]),
+    Value(usize, &'a [u8]),
+}
+
+impl<'a> ManagerCommand<'a> {
+    /// A command whose answer goes to `answer`.
+    pub(crate) fn new<R: Request>(request: &R, answer: &'a mut R::Answer) -> Self {
+        let answer = answer.as_mut_bytes();
+        let out = answer.len();
+        let memory =
+            R::PLACE.map_or(Memory::None, |place| Memory::Answer(size_of::<CmdHdr>() + place, answer));
+        Self::with(request, out, memory)
+    }
+
+    /// The command that sets an option of an identifier.
+    pub(crate) fn set_option(id: u32, optname: u32, value: &'a [u8]) -> Self {
+        let place = size_of::<CmdHdr>() + std::mem::offset_of!(SetOption, optval);
+        let optlen = value.len() as u32;
+        let request = SetOption { id, level: cm::OPTION_ID, optname, optlen, ..SetOption::default() };
+        Self::with(&request, 0, Memory::Value(place, value))
+    }
+
+    fn with<R: Request>(request: &R, out: usize, memory: Memory<'a>) -> Self {
+        let body = request.as_bytes();
+        // Both are sizes of the ABI's structs.
+        let header = CmdHdr { cmd: R::NUMBER, in_: body.len() as u16, out: out as u16 };
+        let mut bytes = [0; ROOM];
+        let (head, rest) = bytes.split_at_mut(size_of::<CmdHdr>());
+        head.copy_from_slice(header.as_bytes());
+        rest[..body.len()].copy_from_slice(body);
+        Self { bytes, len: size_of::<CmdHdr>() + body.len(), memory }
+    }
+}
+
+#[cfg(any(feature = "soft", test))]
+impl ManagerCommand<'_> {
+    /// The number of the command.
+    pub(crate) fn number(&self) -> u32 {
+        CmdHdr::read_from_prefix(&self.bytes).map_or(u32::MAX, |(header, _)| header.cmd)
+    }
+
+    /// The struct of the command, if it is of this type.
+    pub(crate) fn request<R: Request + FromBytes>(&self) -> Option<R> {
+        let body = self.bytes.get(size_of::<CmdHdr>()..self.len)?;
+        (self.number() == R::NUMBER).then(|| R::read_from_bytes(body).ok()).flatten()
+    }
+
+    /// Writes the answer.
+    pub(crate) fn answer(&mut self, answer: &(impl IntoBytes + Immutable)) {
+        if let Memory::Answer(_, place) = &mut self.memory {
+            place.iter_mut().zip(answer.as_bytes()).for_each(|(place, byte)| *place = *byte);
+        }
+    }
+
+    /// The value that is passed by its address.
+    pub(crate) fn value(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Value(_, value) => value,
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_its_header_and_its_struct() {
+        let mut answer = CreateIdResp::default();
+        let request = CreateId { uid: 7, ps: cm::PS_TCP, qp_type: 2, ..CreateId::default() };
+        let mut command = ManagerCommand::new(&request, &mut answer);
+        assert_eq!(command.bytes[..8], [0, 0, 0, 0, 24, 0, 4, 0]);
+        assert_eq!((command.len, command.number()), (32, cm::CREATE_ID));
+        assert_eq!(command.request::<CreateId>(), Some(request));
+        assert_eq!(command.request::<DestroyId>(), None);
+        command.answer(&CreateIdResp { id: 5 });
+        assert_eq!(answer.id, 5);
+    }
+
+    #[test]
+    fn an_option_passes_its_value() {
+        let command = ManagerCommand::set_option(3, cm::TOS, &[0x68]);
+        let request = command.request::<SetOption>().expect("the struct");
+        assert_eq!((request.id, request.optname, request.optlen), (3, cm::TOS, 1));
+        assert_eq!(command.value(), [0x68]);
+    }
+}
