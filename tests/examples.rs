@@ -9,8 +9,9 @@ mod skips;
 use skips::skipped;
 
 /// Names of programs, and a part of a line that each prints.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 8] = [
     ("completion_counters", "counted by "),
+    ("connections", "10.0.0.1 says: from the server"),
     ("counter_watch", "300 packets, 18000 bytes at the end"),
     ("datagrams", "\"an answer\" with the number 7"),
     ("rc_pingpong", "1000 round trips"),

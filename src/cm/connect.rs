@@ -54,6 +54,8 @@ impl Connect {
         self.ask(Request { conn_param, id: self.id.id, ..Request::default() })?;
         loop {
             let event = self.id.event(OP).await?;
+            // Only a request without an answer makes the kernel wait when it is destroyed.
+            self.id.may_block(false);
             check(OP, &event)?;
             match event.event {
                 CONNECT_RESPONSE => {
@@ -65,7 +67,6 @@ impl Connect {
                 ESTABLISHED => {}
                 _ => continue,
             }
-            self.id.may_block(false);
             let Self { id, qp, parameters } = self;
             return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
         }

@@ -145,6 +145,7 @@ pub(super) fn check(op: &'static str, event: &EventResp) -> Result<(), ConnectEr
             }
         }
         ROUTE_ERROR => Error::kernel(op, errno(event)).hinted("there is no route to this address"),
+        CONNECT_ERROR if matches!(errno(event), Errno::ENODEV | Errno::ENXIO) => Error::device_gone(op),
         CONNECT_ERROR => Error::kernel(op, errno(event)),
         UNREACHABLE => Error::refused(op, Errno::ETIMEDOUT, "the other side does not answer"),
         DEVICE_REMOVAL => Error::device_gone(op),

@@ -12,7 +12,7 @@ use super::id::Id;
 use super::parameters::{Data, Parameters, parameters};
 use super::waiting::Waiting;
 use crate::device::Device;
-use crate::kernel::error::Result;
+use crate::kernel::error::{ErrorKind, Result};
 use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.accept";
@@ -65,7 +65,8 @@ impl Incoming {
     #[doc(alias = "rdma_accept")]
     pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
         let Self { id, private_data, depths } = self;
-        let parameters = Parameters::begin(OP, &id, &mut qp)?;
+        let parameters = Parameters::begin(OP, &id, &mut qp)
+            .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the other side may have left"))?;
         Ok(Accept { id, qp, parameters, private_data, depths })
     }
 

@@ -70,7 +70,7 @@ impl Network {
 }
 
 impl SoftNetwork {
-    /// Gives a device an address. The first address of a family is the one from which the device connects.
+    /// Gives a device an address. The network keeps the device.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the address is taken, or is none of a host.

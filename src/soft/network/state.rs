@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{CONNECT_REQUEST, DEVICE_REMOVAL, EventResp, UdParam};
@@ -86,7 +86,7 @@ struct File {
 /// A device of the network.
 #[derive(Debug)]
 struct Host {
-    hardware: Weak<Hardware>,
+    hardware: Arc<Hardware>,
     is_iwarp: bool,
 }
 
@@ -107,10 +107,10 @@ impl State {
         if self.addresses.contains_key(&address) {
             return false;
         }
-        let is = |host: &Host| std::ptr::eq(host.hardware.as_ptr(), Arc::as_ptr(&device.hardware));
+        let is = |host: &Host| Arc::ptr_eq(&host.hardware, &device.hardware);
         let index = self.hosts.iter().position(is).unwrap_or(self.hosts.len());
         if index == self.hosts.len() {
-            let hardware = Arc::downgrade(&device.hardware);
+            let hardware = device.hardware.clone();
             self.hosts.push(Host { hardware, is_iwarp: device.hardware.profile.iwarp });
         }
         self.addresses.insert(address, index as u32);
@@ -122,8 +122,8 @@ impl State {
     }
 
     pub(super) fn device(&self, index: u32) -> Option<SoftDevice> {
-        let hardware = self.hosts.get(index as usize)?.hardware.upgrade()?;
-        Some(SoftDevice { hardware })
+        let host = self.hosts.get(index as usize)?;
+        Some(SoftDevice { hardware: host.hardware.clone() })
     }
 
     pub(super) fn is_iwarp(&self, index: u32) -> bool {
@@ -234,7 +234,7 @@ impl State {
 
     /// A device was removed: `cma_remove_one`.
     pub(super) fn remove_device(&mut self, hardware: &Arc<Hardware>) {
-        let is = |host: &Host| std::ptr::eq(host.hardware.as_ptr(), Arc::as_ptr(hardware));
+        let is = |host: &Host| Arc::ptr_eq(&host.hardware, hardware);
         let Some(index) = self.hosts.iter().position(is) else { return };
         let index = index as u32;
         let lost: Vec<_> = self.identifiers.iter().filter(|(_, id)| id.device == Some(index)).collect();
