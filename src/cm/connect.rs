@@ -10,7 +10,7 @@ use super::error::{ConnectError, check, private_data};
 use super::id::Id;
 use super::parameters::{Data, Parameters, parameters};
 use super::waiting::Waiting;
-use crate::kernel::error::Result;
+use crate::kernel::error::{Error, Result};
 use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.connect";
@@ -48,41 +48,67 @@ impl Connect {
         Waiting::new(&shared, OP, self.run())
     }
 
-    async fn run(mut self) -> Result<Connection, ConnectError> {
-        let conn_param = self.parameters.of(&self.qp, (u8::MAX, u8::MAX))?;
-        self.parameters.allow(&mut self.qp)?;
-        self.ask(Request { conn_param, id: self.id.id, ..Request::default() })?;
-        loop {
-            let event = self.id.event(OP).await?;
+    async fn run(self) -> Result<Connection, ConnectError> {
+        let Self { id, qp, parameters } = self;
+        let mut ends = Ends(Some((id, qp)));
+        if let Some((id, qp)) = &mut ends.0 {
+            let conn_param = parameters.of(qp, (u8::MAX, u8::MAX))?;
+            parameters.allow(qp)?;
+            ask(id, parameters.is_iwarp, Request { conn_param, id: id.id, ..Request::default() })?;
+        }
+        while let Some((id, qp)) = &mut ends.0 {
+            let event = id.event(OP).await?;
             // Only a request without an answer makes the kernel wait when it is destroyed.
-            self.id.may_block(false);
+            id.may_block(false);
             check(OP, &event)?;
             match event.event {
                 CONNECT_RESPONSE => {
-                    self.parameters.make_ready(OP, &self.id, &mut self.qp, None)?;
-                    let conn_param = ConnParam::default();
-                    let (uid, id) = (self.id.uid, self.id.id);
-                    self.id.request(OP, &Accept { uid, conn_param, id, ..Accept::default() })?;
+                    parameters.make_ready(OP, id, qp, None)?;
+                    let (uid, conn_param) = (id.uid, ConnParam::default());
+                    id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })?;
                 }
                 ESTABLISHED => {}
                 _ => continue,
             }
-            let Self { id, qp, parameters } = self;
-            return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
-        }
-    }
-
-    /// Sends the request. Over iWARP the kernel connects before it returns, so a helper does it.
-    fn ask(&self, request: Request) -> Result<()> {
-        if !self.parameters.is_iwarp {
-            return self.id.request(OP, &request);
-        }
-        self.id.may_block(true);
-        let (uid, id) = (self.id.uid, self.id.id);
-        Arc::clone(&self.id.shared).help(move |shared| {
-            if let Err(error) = shared.request(OP, &request) {
-                shared.report_failure(uid, id, &error);
+            if let Some((id, qp)) = ends.0.take() {
+                return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
             }
-        })
+        }
+        Err(Error::malformed(OP, "the connection was handed over twice").into())
     }
+}
+
+/// The identifier and the queue pair of a client that waits for its answer.
+struct Ends(Option<(Id, QueuePair<Rc>)>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let Some((id, qp)) = self.0.take() else { return };
+        let shared = Arc::clone(&id.shared);
+        if !id.blocks() || !shared.is_here() {
+            drop(id);
+            return drop(qp);
+        }
+        // The kernel waits for the other side before it destroys the identifier, and the queue pair after it. If no thread can be started,
+        // this one waits.
+        id.may_block(false);
+        let _ = shared.help(move |_| {
+            drop(id);
+            drop(qp);
+        });
+    }
+}
+
+/// Sends the request. Over iWARP the kernel connects before it returns, so a helper does it.
+fn ask(id: &Id, is_iwarp: bool, request: Request) -> Result<()> {
+    if !is_iwarp {
+        return id.request(OP, &request);
+    }
+    id.may_block(true);
+    let (uid, id, shared) = (id.uid, id.id, Arc::clone(&id.shared));
+    shared.help(move |shared| {
+        if let Err(error) = shared.request(OP, &request) {
+            shared.report_failure(uid, id, &error);
+        }
+    })
 }

@@ -94,6 +94,10 @@ impl Id {
         both.ok_or_else(|| Error::malformed(op, "an address that is neither of IPv4 nor of IPv6"))
     }
 
+    pub(super) fn blocks(&self) -> bool {
+        self.may_block.load(Ordering::Relaxed)
+    }
+
     pub(super) fn may_block(&self, may: bool) {
         self.may_block.store(may, Ordering::Relaxed);
     }

@@ -200,7 +200,7 @@ fn a_device_that_is_removed_ends_every_step() {
 /// Over iWARP, a client that was not answered is destroyed in another thread.
 fn until_clean(place: &Place) {
     for _ in 0..1000 {
-        if place.network.identifiers() == 0 {
+        if place.network.identifiers() == 0 && place.device.resources().queue_pairs == 0 {
             break;
         }
         thread::sleep(Duration::from_millis(5));

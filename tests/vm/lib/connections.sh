@@ -29,10 +29,19 @@ talk() { # talk SERVER CLIENT, each being ours or theirs: one message each way
     return "$status"
 }
 
+talk_again() { # talk_again SERVER CLIENT: up to $tries times
+    left=${tries:-1}
+    until talk "$@"; do
+        left=$((left - 1))
+        [ "$left" -gt 0 ] || return
+        echo "talked in vain, once more" >&2
+    done
+}
+
 talk_both_ways() {
     export vm address manager_port EXAMPLE_CONNECTIONS
     for pair in 'ours ours' 'theirs ours' 'ours theirs'; do
         # shellcheck disable=SC2086  # two words
-        step "talk-$(echo "$pair" | tr ' ' -)" talk $pair
+        step "talk-$(echo "$pair" | tr ' ' -)" talk_again $pair
     done
 }
