@@ -26,17 +26,16 @@
 //!     let incoming = listener.next().within(PATIENCE)?;
 //!     assert!(incoming.private_data().starts_with(b"hello"));
 //!     let qp = queue_pair(&incoming.device()?.0.open()?)?;
-//!     incoming.accept(qp)?.private_data(b"welcome")?.establish().within(PATIENCE)
+//!     let connection = incoming.accept(qp)?.private_data(b"welcome")?.establish().within(PATIENCE)?;
+//!     connection.closed().within(PATIENCE) // which also answers the other side's end
 //! });
 //!
 //! let target = manager.resolve("10.0.0.2:7174".parse()?).run().within(PATIENCE)?;
 //! let qp = queue_pair(&target.device()?.0.open()?)?;
 //! let mut connection = target.connect(qp)?.private_data(b"hello")?.establish().within(PATIENCE)?;
 //! assert!(connection.private_data().starts_with(b"welcome"));
-//! let accepted = server.join().expect("the server")?;
-//!
 //! connection.disconnect().within(PATIENCE)?;
-//! # drop(accepted);
+//! # assert_eq!(server.join().expect("the server")?, uverbs::cm::Closed::Disconnected);
 //! # Ok(())
 //! # }
 //! ```
