@@ -8,9 +8,10 @@ use uverbs_abi::types::AccessFlags;
 use super::connection::Connection;
 use super::error::{ConnectError, check, private_data};
 use super::id::Id;
-use super::parameters::{Data, Parameters, parameters};
+use super::parameters::{Parameters, parameters};
 use super::waiting::Waiting;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::manager::Data;
 use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.connect";

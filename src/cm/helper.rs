@@ -40,7 +40,10 @@ impl Helper {
         let shared = self.shared.clone();
         let thread = std::thread::Builder::new().name("uverbs-cm".to_owned()).spawn(move || serve(&shared));
         if thread.is_err() {
-            work.jobs.pop_back();
+            // What the call owns is dropped without the lock, since that may block as well.
+            let job = work.jobs.pop_back();
+            drop(work);
+            drop(job);
             return Err(Error::refused("cm.helper", Errno::EAGAIN, "no thread could be started"));
         }
         Ok(())

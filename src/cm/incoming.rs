@@ -9,10 +9,11 @@ use uverbs_abi::types::AccessFlags;
 use super::connection::Connection;
 use super::error::{ConnectError, check, parameters as parameters_of, private_data};
 use super::id::Id;
-use super::parameters::{Data, Parameters, parameters};
+use super::parameters::{Parameters, parameters, place};
 use super::waiting::Waiting;
 use crate::device::Device;
 use crate::kernel::error::{ErrorKind, Result};
+use crate::kernel::manager::Data;
 use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.accept";
@@ -77,7 +78,7 @@ impl Incoming {
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, data: &[u8]) -> Result<()> {
         let (_, is_iwarp) = self.id.first_attributes("cm.reject")?;
-        let (private_data, private_data_len) = Data::Rejection.place("cm.reject", data, is_iwarp)?;
+        let (private_data, private_data_len) = place("cm.reject", Data::Rejection, data, is_iwarp)?;
         let request = Reject { id: self.id.id, private_data_len, private_data, ..Reject::default() };
         self.id.request("cm.reject", &request)
     }

@@ -5,39 +5,19 @@ use uverbs_abi::types::{AccessFlags, qp_state};
 
 use super::id::Id;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::manager::Data;
 use crate::verbs::qp::{Attributes, QpState, QueuePair, Rc};
 
-/// Where private data goes, with the room for it in bytes on InfiniBand and RoCE, and on iWARP. The kernel refuses more, and with a reply
-/// the connection would be lost (`IB_CM_REQ_PRIVATE_DATA_SIZE` less its own header, and the others, ib_cm.h; `cma_accept_ib`, cma.c;
-/// `siw_cm.c`; Linux 6.1 and 7.3).
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Data {
-    Request,
-    Reply,
-    Rejection,
-}
-
-impl Data {
-    fn most(self, is_iwarp: bool) -> usize {
-        match self {
-            _ if is_iwarp => 251,
-            Self::Request => 56,
-            Self::Reply => 196,
-            Self::Rejection => 148,
-        }
+/// Private data as a command contains it, with its length.
+pub(super) fn place(op: &'static str, kind: Data, data: &[u8], is_iwarp: bool) -> Result<([u8; 256], u8)> {
+    let most = kind.room(is_iwarp);
+    if data.len() > usize::from(most) {
+        return Err(Error::beyond(op, "bytes of private data", data.len(), usize::from(most)));
     }
-
-    /// The data as a command contains it, with its length.
-    pub(super) fn place(self, op: &'static str, data: &[u8], is_iwarp: bool) -> Result<([u8; 256], u8)> {
-        let most = self.most(is_iwarp);
-        if data.len() > most {
-            return Err(Error::beyond(op, "bytes of private data", data.len(), most));
-        }
-        let mut place = [0; 256];
-        place[..data.len()].copy_from_slice(data);
-        // At most 251.
-        Ok((place, data.len() as u8))
-    }
+    let mut place = [0; 256];
+    place[..data.len()].copy_from_slice(data);
+    // Not more than the room.
+    Ok((place, data.len() as u8))
 }
 
 /// The parameters of one side.
@@ -85,7 +65,7 @@ impl Parameters {
     }
 
     pub(super) fn set_data(&mut self, op: &'static str, kind: Data, data: &[u8]) -> Result<()> {
-        self.data = kind.place(op, data, self.is_iwarp)?;
+        self.data = place(op, kind, data, self.is_iwarp)?;
         Ok(())
     }
 

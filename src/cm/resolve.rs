@@ -119,7 +119,6 @@ async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>)
             Some(source) => not_here(error, source),
             None => error.hinted_if(ErrorKind::InvalidInput, "no RDMA device has a route to this address"),
         })?;
-        // Only the first command names the source: the identifier is bound to it then.
         let event = loop {
             let event = id.event(OP).await?;
             if event.event == ADDR_RESOLVED {

@@ -2,8 +2,7 @@
 
 use uverbs_abi::cm::{
     Accept, Bind, CmdHdr, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect, EventResp,
-    GetEvent, InitQpAttr, JoinMcast, Listen, Notify, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute,
-    SetOption,
+    GetEvent, InitQpAttr, Listen, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute, SetOption,
 };
 use uverbs_abi::{cm, write::QpAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -48,8 +47,6 @@ requests! {
     Reject REJECT: ();
     Disconnect DISCONNECT: ();
     InitQpAttr INIT_QP_ATTR: QpAttr, response;
-    Notify NOTIFY: ();
-    JoinMcast JOIN_MCAST: CreateIdResp, response;
     GetEvent GET_EVENT: EventResp, response;
     SetOption SET_OPTION: ();
 }
@@ -89,6 +86,7 @@ impl<'a> ManagerCommand<'a> {
     }
 
     fn with<R: Request>(request: &R, out: usize, memory: Memory<'a>) -> Self {
+        const { assert!(size_of::<CmdHdr>() + size_of::<R>() <= ROOM) };
         let body = request.as_bytes();
         // Both are sizes of the ABI's structs.
         let header = CmdHdr { cmd: R::NUMBER, in_: body.len() as u16, out: out as u16 };

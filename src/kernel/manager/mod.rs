@@ -21,3 +21,25 @@ pub(crate) trait ManagerFile: fmt::Debug + Send + Sync {
     /// The file that is readable while an event waits.
     fn events(&self) -> BorrowedFd<'_>;
 }
+
+/// Where private data goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Data {
+    Request,
+    Reply,
+    Rejection,
+}
+
+impl Data {
+    /// The room for it in bytes. The kernel refuses more, and with a reply the connection would be lost. On InfiniBand and RoCE the other
+    /// side gets all of it, padded with zeros (`IB_CM_REQ_PRIVATE_DATA_SIZE` less the header of `cma_connect_ib`, and the others, ib_cm.h;
+    /// `cma_accept_ib`, cma.c; siw_cm.c; Linux 6.1 and 7.3).
+    pub(crate) fn room(self, is_iwarp: bool) -> u8 {
+        match self {
+            _ if is_iwarp => 251,
+            Self::Request => 56,
+            Self::Reply => 196,
+            Self::Rejection => 148,
+        }
+    }
+}

@@ -10,11 +10,8 @@ use uverbs_abi::cm::{
 use super::ports::is_any;
 use super::state::{Link, Phase, State};
 use super::wire::{BY_THE_PROGRAM, Message};
+use crate::kernel::manager::Data;
 
-/// Room for data in a request, a reply and a rejection of InfiniBand, less what the kernel needs itself.
-const DATA: [u8; 3] = [56, 196, 148];
-/// What siw sends.
-const IWARP_DATA: u8 = 251;
 /// A client has left while its request waited (`IB_CM_REJ_TIMEOUT`).
 const GIVEN_UP: i32 = 4;
 
@@ -103,7 +100,7 @@ impl State {
         if self.is_iwarp(device) {
             return self.connect_stream(number, param);
         }
-        if param.private_data_len > DATA[0] {
+        if param.private_data_len > Data::Request.room(false) {
             return Err(Errno::EINVAL);
         }
         let link = Self::link(self.new_psn(), param);
@@ -127,7 +124,7 @@ impl State {
         if let Some(id) = self.identifiers.get_mut(&number) {
             (id.link, id.phase) = (link, Phase::Asked);
         }
-        let fits = param.private_data_len <= IWARP_DATA;
+        let fits = param.private_data_len <= Data::Request.room(true);
         let Some(new) = fits.then(|| self.adopt(listener, device, (to, own))).flatten() else {
             self.set_phase(number, Phase::Over);
             self.announce(number, REJECTED, RESET, UdParam::default());
@@ -177,10 +174,8 @@ impl State {
         is_iwarp: bool,
     ) -> Result<(), Errno> {
         let id = self.identifiers.get(&number).ok_or(Errno::ENOENT)?;
-        if !is_iwarp && param.private_data_len > DATA[1] {
-            return Err(Errno::EINVAL);
-        }
-        if is_iwarp && (param.private_data_len > IWARP_DATA || !self.has_queue_pair(id, param.qp_num)) {
+        let fits = param.private_data_len <= Data::Reply.room(is_iwarp);
+        if !fits || is_iwarp && !self.has_queue_pair(id, param.qp_num) {
             return Err(Errno::EINVAL);
         }
         let link = Self::link(id.link.psn, param);
@@ -208,7 +203,7 @@ impl State {
         if !matches!(id.phase, Phase::Incoming | Phase::Replied) {
             return Err(Errno::EINVAL);
         }
-        if !is_iwarp && data.len() > usize::from(DATA[2]) {
+        if !is_iwarp && data.len() > usize::from(Data::Rejection.room(false)) {
             return Err(Errno::EINVAL);
         }
         let peer = id.peer;

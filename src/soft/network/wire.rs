@@ -11,6 +11,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use nix::errno::Errno;
 
 use super::state::{Link, Phase, State};
+use crate::kernel::manager::Data;
 
 /// The reasons of a rejection (`ib_cm_rej_reason`, ib_cm.h).
 const NOBODY_LISTENS: i32 = 8;
@@ -37,7 +38,7 @@ pub(super) struct Wire {
 }
 
 /// The parameters of an event of a connection, whose data has at least this length, padded with zeros.
-fn parameters(link: Link, data: &[u8], padded: usize) -> UdParam {
+fn parameters(link: Link, data: &[u8], padded: u8) -> UdParam {
     let mut param = ConnParam {
         qp_num: link.qp_num,
         // The depths are those of the receiver of the event.
@@ -47,7 +48,7 @@ fn parameters(link: Link, data: &[u8], padded: usize) -> UdParam {
         rnr_retry_count: link.rnr_retries,
         ..ConnParam::default()
     };
-    let len = data.len().max(padded).min(param.private_data.len());
+    let len = data.len().max(padded.into()).min(param.private_data.len());
     param.private_data.iter_mut().zip(data).for_each(|(place, byte)| *place = *byte);
     param.private_data_len = len.min(255) as u8;
     let bytes = param.as_bytes();
@@ -145,7 +146,7 @@ impl State {
                 if self.phase(to) == Some(Phase::Asked) {
                     self.set_phase(to, Phase::Answered);
                     let link = self.identifiers.get(&from).map(|id| id.link).unwrap_or_default();
-                    self.announce(to, CONNECT_RESPONSE, 0, parameters(link, &data, 196));
+                    self.announce(to, CONNECT_RESPONSE, 0, parameters(link, &data, Data::Reply.room(false)));
                 }
             }
             Message::Acknowledgement { to } => {
@@ -161,7 +162,7 @@ impl State {
                 );
                 if is_open {
                     self.over(to);
-                    let padded = if reason == BY_THE_PROGRAM { 148 } else { 0 };
+                    let padded = if reason == BY_THE_PROGRAM { Data::Rejection.room(false) } else { 0 };
                     self.announce(to, REJECTED, reason, parameters(Link::default(), &data, padded));
                 }
             }
@@ -209,7 +210,7 @@ impl State {
         if let Some(client) = self.identifiers.get_mut(&from) {
             client.peer = Some(new);
         }
-        self.tell_listener(listener, new, parameters(link, &data, 56));
+        self.tell_listener(listener, new, parameters(link, &data, Data::Request.room(false)));
     }
 
     /// Announces a new connection to the listener's program.
