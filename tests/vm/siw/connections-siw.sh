@@ -5,7 +5,8 @@
 # kernels: 6.1 7.x
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs docs/examples/connections.rs
-# due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/connections-siw.sh
+# due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
+# due: tests/vm/siw/connections-siw.sh
 # order: 20
 # only: 6.1 7.x
 # packages: mmdebstrap rdmacm-utils
@@ -21,13 +22,11 @@ vm=$(dirname "$0")/..
 . "$vm/siw/device.sh"
 # shellcheck source=tests/vm/lib/connections.sh
 . "$vm/lib/connections.sh"
+# shellcheck source=tests/vm/siw/socket.sh
+. "$vm/siw/socket.sh"
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=$UVERBS_TEST_ADDRESS
-# What arrives at the server between its answer and the change of its socket's functions may stay in the socket for good (`siw_accept` and
-# `siw_cm_llp_data_ready`, siw_cm.c, Linux 6.1 to 7.3), whichever libraries are used.
-# shellcheck disable=SC2034  # lib/connections.sh reads it
-tries=4
 
 begin make_siw
 for test in $TESTS; do run_tests "$test"; done
