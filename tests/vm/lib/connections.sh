@@ -46,7 +46,7 @@ try_talk() { # try_talk SERVER CLIENT, each being ours or theirs: one message ea
 talk() {
     tries=1
     until try_talk "$@"; do
-        [ -n "$is_left" ] && [ "$tries" -lt 5 ] || return 1
+        [ -n "$is_left" ] && [ "$tries" -lt 8 ] || return 1
         echo "the kernel does not look at a message of try $tries, which is made again" >&2
         tries=$((tries + 1))
     done
