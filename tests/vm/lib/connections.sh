@@ -59,3 +59,35 @@ talk_both_ways() {
         step "talk-$(echo "$pair" | tr ' ' -)" talk $pair
     done
 }
+
+# The program's ping, and its exchange of rping with rping itself. Each function is one side.
+ping_listen() { "$UVERBS_BIN" ping --cm --iters 50 --timeout 50s "$@"; }
+ping_connect() { "$UVERBS_BIN" ping --cm "$address" --iters 50 --timeout 50s "$@"; }
+write_listen() { ping_listen --op write; }
+write_connect() { ping_connect --op write; }
+read_listen() { ping_listen --op read; }
+read_connect() { ping_connect --op read; }
+ours_rping_listen() { ping_listen --rping; }
+ours_rping_connect() { ping_connect --rping; }
+their_rping_listen() { rping -s -a "$address" -p "$manager_port" -C 50 -V; }
+their_rping_connect() { rping -c -a "$address" -p "$manager_port" -C 50 -V; }
+
+ping_both_ways() {
+    export UVERBS_BIN
+    for pair in 'ping ping' 'write write' 'read read' 'ours_rping ours_rping' 'their_rping ours_rping' 'ours_rping their_rping'; do
+        # shellcheck disable=SC2086  # two words
+        step "ping-$(echo "$pair" | tr ' _' '--')" talk $pair
+    done
+    step ping-loopback "$UVERBS_BIN" ping --cm --loopback "$address" --iters 50
+    step ping-refused ping_refused
+}
+
+ping_refused() { # nobody listens
+    code=0
+    "$UVERBS_BIN" ping --cm "$address:9" --iters 1 2>"$OUT/$name.told" || code=$?
+    cat "$OUT/$name.told"
+    test "$code" -eq 1 && grep 'nobody listens on this port there' "$OUT/$name.told"
+}
+
+# shellcheck disable=SC2154  # who sources this has $device
+info_of_address() { "$UVERBS_BIN" info "$address" | grep -w "$device"; }
