@@ -5,12 +5,14 @@
 # kernels: 6.1 7.x
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs docs/examples/connections.rs
-# due: src/bin/uverbs/ping src/bin/uverbs/target.rs
+# due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
-# packages: rdmacm-utils
+# packages: mmdebstrap rdmacm-utils
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
+# cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# roots: sid
 # tests: any::connections
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -19,6 +21,8 @@ vm=$(dirname "$0")/..
 . "$vm/lib/guest.sh"
 # shellcheck source=tests/vm/lib/connections.sh
 . "$vm/lib/connections.sh"
+# shellcheck source=tests/vm/lib/stock.sh
+. "$vm/lib/stock.sh"
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=192.0.2.1
@@ -31,6 +35,7 @@ begin make_manager
 for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
 ping_both_ways
+stock_both_ways
 step info-address info_of_address
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
