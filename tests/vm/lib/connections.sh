@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Connections by the kernel's connection manager, with programs of rdma-core on the other side, for lanes that source this after guest.sh
-# and have the lines `# packages: rdmacm-utils` and `# cargo: EXAMPLE_CONNECTIONS ...`. They set address.
+# and have the lines `# packages: rdmacm-utils` and `# cargo: EXAMPLE_CONNECTIONS ...`. They set address; server_place is how the server is
+# started, if it is at another place.
 
 manager_port=7174
 
@@ -21,7 +22,8 @@ lies_for_good() { false; }
 try_talk() { # try_talk SERVER CLIENT, each being ours or theirs: one message each way
     is_left=
     until_true 30 nobody_listens || return
-    timeout 120 sh -c ". '$vm/lib/connections.sh'; . '$vm/lib/stock.sh'; $1_listen" >"$OUT/$name.server" 2>&1 &
+    # shellcheck disable=SC2086  # several words
+    timeout 120 ${server_place:-} sh -c ". '$vm/lib/connections.sh'; . '$vm/lib/stock.sh'; $1_listen" >"$OUT/$name.server" 2>&1 &
     server=$!
     until_true 30 listens_for_calls || { cat "$OUT/$name.server" >&2; return 1; }
     # A listener is shown a moment before it listens.
@@ -76,8 +78,14 @@ ping_both_ways() {
         # shellcheck disable=SC2086  # two words
         step "ping-$(echo "$pair" | tr ' _' '--')" talk $pair
     done
-    step ping-loopback "$UVERBS_BIN" ping --cm --loopback "$address" --iters 50
     step ping-refused ping_refused
+}
+
+# At an address of this host.
+# shellcheck disable=SC2154  # who sources this has $device
+ping_here() {
+    step ping-loopback "$UVERBS_BIN" ping --cm --loopback "$address" --iters 50
+    step info-address info_of_address
 }
 
 ping_refused() { # nobody listens

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# Programs of librdmacm on one side of connections and ours on the other, for lanes that source this after connections.sh and have the lines
+# Programs of librdmacm on one side of connections and ours on the other, for lanes that source this after connections.sh and dropin-common.sh,
+# and have the lines
 # `# cargo: UVERBS_PEERS ...` and `# roots: sid`. Each program is that of the machine's Debian, and that of sid.
 
 # The number of connections of ucmatose, and of cmtime.
@@ -35,8 +36,6 @@ our_cmtime_connect() {
 # shellcheck disable=SC2154  # the runner has $ROOT_sid
 stock_both_ways() {
     export UVERBS_PEERS OUT few many within
-    # shellcheck source=tests/vm/lib/dropin-common.sh
-    . "$vm/lib/dropin-common.sh"
     step enter-sid enter "$ROOT_sid"
     for release in debian-12 sid; do
         within=
@@ -50,7 +49,7 @@ stock_both_ways() {
     done
     within=
     # That of sid has the two sides meet over TCP between its steps.
-    stock cmtime-ours our_cmtime our_cmtime
-    stock cmtime-debian-12-ours their_cmtime our_cmtime
-    stock cmtime-ours-debian-12 our_cmtime their_cmtime
+    step cmtime-ours-ours talk our_cmtime our_cmtime
+    step cmtime-debian-12-ours talk their_cmtime our_cmtime
+    step cmtime-ours-debian-12 talk our_cmtime their_cmtime
 }

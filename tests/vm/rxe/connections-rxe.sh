@@ -19,6 +19,8 @@
 vm=$(dirname "$0")/..
 # shellcheck source=tests/vm/lib/guest.sh
 . "$vm/lib/guest.sh"
+# shellcheck source=tests/vm/lib/dropin-common.sh
+. "$vm/lib/dropin-common.sh"
 # shellcheck source=tests/vm/lib/connections.sh
 . "$vm/lib/connections.sh"
 # shellcheck source=tests/vm/lib/stock.sh
@@ -36,7 +38,7 @@ for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
 ping_both_ways
 stock_both_ways
-step info-address info_of_address
+ping_here
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish
