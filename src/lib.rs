@@ -70,6 +70,14 @@ struct Readme;
 struct CompletionCountersPage;
 
 #[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/connections.md")]
+struct ConnectionsPage;
+
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/from-librdmacm.md")]
+struct FromLibrdmacm;
+
+#[cfg(all(doctest, feature = "soft"))]
 #[doc = include_str!("../docs/guide/first-program.md")]
 struct FirstProgram;
 

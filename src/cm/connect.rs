@@ -22,6 +22,7 @@ const OP: &str = "cm.connect";
 /// queue pair, whose number the other side may know already.
 #[derive(Debug)]
 #[must_use = "nothing happens before `establish`"]
+#[doc(alias = "rdma_conn_param")]
 pub struct Connect {
     id: Id,
     qp: QueuePair<Rc>,
@@ -44,6 +45,8 @@ impl Connect {
     ///
     /// # Kernel
     /// `CONNECT`, and on InfiniBand and RoCE `ACCEPT` to acknowledge the reply (ucma.c and cma.c, Linux 6.1).
+    #[doc(alias = "rdma_establish")]
+    #[doc(alias = "rdma_connect")]
     pub fn establish<'a>(self) -> Waiting<'a, Connection, ConnectError> {
         let shared = self.id.shared.clone();
         Waiting::new(&shared, OP, self.run())

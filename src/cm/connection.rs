@@ -42,6 +42,10 @@ impl Closed {
 
 /// A connection, with its queue pair. Dropping it disconnects: the other side learns of it at once.
 #[derive(Debug)]
+#[doc(alias = "rdma_cm_id")]
+#[doc(alias = "rdma_destroy_id")]
+#[doc(alias = "rdma_destroy_ep")]
+#[doc(alias = "rdma_destroy_qp")]
 pub struct Connection {
     // The identifier is destroyed before the queue pair.
     link: Link,

@@ -11,6 +11,8 @@ use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// A connection that was not made: the error, and what the peer said if it has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[doc(alias = "rdma_event_str")]
+#[doc(alias = "rdma_cm_event")]
 pub struct ConnectError {
     error: Error,
     rejection: Option<Rejection>,

@@ -21,6 +21,7 @@ const OP: &str = "cm.accept";
 /// A request for a connection: [accept](Self::accept) or [reject](Self::reject) it. If it is dropped, it is refused at once.
 #[derive(Debug)]
 #[must_use = "dropping it refuses the connection"]
+#[doc(alias = "rdma_cm_event")]
 pub struct Incoming {
     id: Id,
     private_data: Vec<u8>,
@@ -87,6 +88,7 @@ impl Incoming {
 /// A connection that is about to be accepted; created by [`Incoming::accept`]. If it is dropped, the connection is refused.
 #[derive(Debug)]
 #[must_use = "nothing happens before `establish`"]
+#[doc(alias = "rdma_conn_param")]
 pub struct Accept {
     id: Id,
     qp: QueuePair<Rc>,
@@ -105,6 +107,7 @@ impl Accept {
     ///
     /// # Kernel
     /// `ACCEPT` (ucma.c and cma.c, Linux 6.1).
+    #[doc(alias = "rdma_accept")]
     pub fn establish<'a>(self) -> Waiting<'a, Connection, ConnectError> {
         let shared = self.id.shared.clone();
         Waiting::new(&shared, OP, self.run())

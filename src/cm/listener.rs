@@ -85,6 +85,8 @@ impl ListenerBuilder {
 /// A listener. Dropping it ends it, and refuses the requests that nobody has taken.
 #[derive(Debug)]
 #[doc(alias = "rdma_cm_id")]
+#[doc(alias = "rdma_destroy_id")]
+#[doc(alias = "rdma_destroy_ep")]
 pub struct Listener {
     id: Id,
 }

@@ -20,6 +20,7 @@ use crate::kernel::manager::{RdmaCm, encode};
 /// user, the kernel refuses everything, and another one is to be opened. Await the calls of one manager in one runtime.
 #[derive(Clone, Debug)]
 #[doc(alias = "rdma_event_channel")]
+#[doc(alias = "rdma_destroy_event_channel")]
 pub struct Manager(pub(super) Arc<Shared>);
 
 impl Manager {
@@ -41,6 +42,8 @@ impl Manager {
     #[doc(alias = "rdma_resolve_addr")]
     #[doc(alias = "rdma_resolve_route")]
     #[doc(alias = "rdma_getaddrinfo")]
+    #[doc(alias = "rdma_create_id")]
+    #[doc(alias = "rdma_create_ep")]
     pub fn resolve(&self, destination: SocketAddr) -> Resolve {
         Resolve::new(&self.0, destination)
     }
@@ -50,11 +53,14 @@ impl Manager {
     /// # Errors
     /// Those of [`ListenerBuilder::listen`].
     #[doc(alias = "rdma_listen")]
+    #[doc(alias = "rdma_create_ep")]
     pub fn listen(&self, address: SocketAddr) -> Result<Listener> {
         self.listener(address).listen()
     }
 
     /// A listener with options.
+    #[doc(alias = "rdma_create_id")]
+    #[doc(alias = "rdma_bind_addr")]
     pub fn listener(&self, address: SocketAddr) -> ListenerBuilder {
         ListenerBuilder::new(&self.0, address)
     }

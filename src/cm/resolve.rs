@@ -47,6 +47,7 @@ impl Resolve {
     }
 
     /// The own address, with port 0 for any port. Without this, the kernel chooses it by its routes.
+    #[doc(alias = "rdma_bind_addr")]
     pub fn source(mut self, source: SocketAddr) -> Self {
         self.source = Some(source);
         self

@@ -260,6 +260,7 @@ impl fmt::Display for Guid {
 #[derive(Clone, Debug, Default)]
 #[doc(alias = "ibv_get_device_list")]
 #[doc(alias = "ibv_free_device_list")]
+#[doc(alias = "rdma_free_devices")]
 pub struct Devices(Vec<Device>);
 
 impl Devices {
@@ -341,6 +342,7 @@ impl IntoIterator for Devices {
 /// # Ok::<(), uverbs::Error>(())
 /// ```
 #[doc(alias = "ibv_get_device_list")]
+#[doc(alias = "rdma_get_devices")]
 pub fn devices() -> Result<Devices> {
     found(netlink::Socket::open("device.list"), &sysfs_root())
 }

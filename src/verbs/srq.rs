@@ -125,12 +125,14 @@ impl ProtectionDomain {
     /// # Errors
     /// As [`SharedReceiveQueueBuilder::create`].
     #[doc(alias = "ibv_create_srq")]
+    #[doc(alias = "rdma_create_srq")]
     pub fn create_srq(&self, depth: u32) -> Result<SharedReceiveQueue> {
         self.srq(depth).create()
     }
 
     /// Starts a builder for a shared receive queue with more options; `depth` is as in [`ProtectionDomain::create_srq`].
     #[doc(alias = "ibv_create_srq_ex")]
+    #[doc(alias = "rdma_create_srq_ex")]
     pub fn srq(&self, depth: u32) -> SharedReceiveQueueBuilder<'_> {
         SharedReceiveQueueBuilder {
             pd: self,
@@ -430,6 +432,7 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`Busy`](ErrorKind::Busy) while a queue pair receives from it.
     #[doc(alias = "ibv_destroy_srq")]
+    #[doc(alias = "rdma_destroy_srq")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         self.alone().and_then(Object::release).map_err(|error| (self, error))
     }

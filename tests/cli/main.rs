@@ -8,6 +8,7 @@ mod ends;
 mod export;
 mod pages;
 mod ping;
+mod ping_cm;
 mod program;
 #[path = "../common/skips.rs"]
 mod skips;

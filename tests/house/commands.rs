@@ -46,6 +46,8 @@ const LIST: &[(&str, Tried)] = &[
     ("uverbs completions", By("tests/cli/stat.rs", "completions")),
     ("uverbs man bench read", By("tests/cli/stat.rs", "\"man\"")),
     ("uverbs ping --device rxe0", By("tests/vm/rxe/rxe.sh", "ping_side")),
+    ("uverbs ping --cm", By("tests/vm/lib/connections.sh", "ping --cm")),
+    ("rping -s", By("tests/vm/lib/stock.sh", "rping -s")),
     ("ibv_rc_pingpong", By("tests/vm/rxe/rxe.sh", "_pingpong\" -d")),
     ("uverbs stat", By("tests/vm/lib/statistics.sh", "stat")),
     ("cargo new counting", Not("makes a package outside of the repository")),

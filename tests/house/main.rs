@@ -10,6 +10,7 @@ mod comments;
 mod drivers;
 mod lanes;
 mod layers;
+mod librdmacm;
 mod limits;
 mod links;
 mod messages;

@@ -9,13 +9,18 @@ use std::path::{Path, PathBuf};
 mod skips;
 
 const TABLE: &str = "docs/guide/from-libibverbs-table.md";
-const PAGES: [&str; 3] = ["docs/guide/from-libibverbs.md", TABLE, "docs/guide/from-rust-crates.md"];
+const PAGES: [&str; 4] = [
+    "docs/guide/from-libibverbs.md",
+    TABLE,
+    "docs/guide/from-rust-crates.md",
+    "docs/guide/from-librdmacm.md",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(super) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -85,15 +90,15 @@ fn item(lines: &[&str], at: usize) -> String {
     }
 }
 
-/// Items by the aliases in their documentation.
-fn aliases() -> BTreeMap<String, BTreeSet<String>> {
+/// Items by those aliases in their documentation that are wanted.
+pub(super) fn aliases(is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, BTreeSet<String>> {
     let mut aliases: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for text in sources() {
         let lines: Vec<_> = text.lines().collect();
         for (at, line) in lines.iter().enumerate() {
             let alias =
                 line.trim_start().strip_prefix("#[doc(alias = \"").and_then(|rest| rest.split('"').next());
-            let Some(alias) = alias.filter(|alias| is_libibverbs(alias)) else { continue };
+            let Some(alias) = alias.filter(|alias| is_wanted(alias)) else { continue };
             let is_item =
                 |line: &&str| !line.trim_start().starts_with("#[") && !line.trim_start().starts_with("//");
             let below = lines[at..].iter().position(is_item).expect("an item below its attributes");
@@ -108,12 +113,12 @@ fn is_libibverbs(name: &str) -> bool {
 }
 
 /// The text between backticks.
-fn spans(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
 /// The rows of the tables of a text, each a list of its columns.
-fn rows(text: &str) -> Vec<Vec<&str>> {
+pub(super) fn rows(text: &str) -> Vec<Vec<&str>> {
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `").map(|_| line));
     rows.map(|row| row.split('|').skip(1).collect()).collect()
 }
@@ -134,7 +139,7 @@ fn the_table_names_just_the_items_that_name_libibverbs() {
             items.extend(spans(row[1]).map(str::to_owned));
         }
     }
-    let aliases = aliases();
+    let aliases = aliases(is_libibverbs);
     assert!(aliases.len() > 150, "the library is read");
     for name in aliases.keys().chain(named.keys()) {
         assert_eq!(named.get(name), aliases.get(name), "{name}: in {TABLE}, and by doc(alias) in src");
@@ -288,7 +293,8 @@ fn defines(line: &str, name: &str) -> bool {
 
 #[test]
 fn what_the_pages_name_is_there() {
-    let (sources, exports) = (sources(), read("src/lib.rs") + &read("src/mlx5/mod.rs"));
+    let (sources, exports) =
+        (sources(), read("src/lib.rs") + &read("src/mlx5/mod.rs") + &read("src/cm/mod.rs"));
     let has = |text: &str, wanted: &str| {
         text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == wanted)
     };

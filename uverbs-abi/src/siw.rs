@@ -6,7 +6,7 @@
 numbers! {
     u32 "SIW_" {
         ABI_VERSION = 1, "Version that the device reports.";
-        INVAL_UOBJ_KEY = 0x9_0000, "Key that means: no such ring.";
+        INVAL_UOBJ_KEY = 0x9_0000, "Key that means: no such ring. A ring can have it too.";
     }
     usize "SIW_" {
         MAX_SGE = 6, "Most pieces of memory of a request.";

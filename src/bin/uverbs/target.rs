@@ -1,7 +1,9 @@
 //! The device that a subcommand works on.
 
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
+use uverbs::cm::Manager;
 use uverbs::soft::Profile;
 use uverbs::transport::Trace;
 use uverbs::{Context, Device, Devices, ErrorKind, OpenOptions, SoftDevice};
@@ -12,7 +14,8 @@ use crate::failure::Failure;
 /// The device as a word or as an option: `rxe0`, `--device rxe0`, `-d rxe0`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Named {
-    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, or soft0.
+    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, soft0, or an
+    /// IP address of this host, for the device that has it.
     #[arg(value_name = "DEV", conflicts_with = "device")]
     word: Option<String>,
     /// The device, as DEV.
@@ -75,11 +78,20 @@ impl Target {
         Self { device: soft.device(), soft: Some(soft), trace }
     }
 
-    /// The device called `name`, or at the node `name`: `rxe0`, `uverbs0`, `/dev/infiniband/uverbs0`, `soft0`.
+    /// A device that the connection manager has found; `soft` is the one behind it, if it is embedded.
+    pub(crate) fn found(device: Device, soft: Option<SoftDevice>, trace: bool) -> Self {
+        Self { device, soft, trace }
+    }
+
+    /// The device called `name`, at the node `name`, or with the address `name`: `rxe0`, `uverbs0`, `/dev/infiniband/uverbs0`, `10.0.0.1`,
+    /// `soft0`.
     pub(crate) fn find(name: &str, trace: bool) -> Outcome<Self> {
         let soft = SoftDevice::default();
         if name == soft.name() {
             return Ok(Self::embedded(soft, trace));
+        }
+        if let Ok(address) = name.parse::<IpAddr>() {
+            return Ok(Self::found(Manager::open()?.device_of(address)?.0, None, trace));
         }
         Self::among(&uverbs::devices()?, name, trace)
     }

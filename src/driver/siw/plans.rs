@@ -3,7 +3,7 @@
 //! Source: `siw_create_cq`, `siw_create_qp`, `siw_create_srq` and `siw_mmap`, siw_verbs.c, Linux 6.1 to 7.3. A mapping must have the size
 //! of the kernel's memory, rounded up to whole pages.
 
-use uverbs_abi::siw::{CqCtrl, CreateCqResp, CreateQpResp, CreateSrqResp, INVAL_UOBJ_KEY};
+use uverbs_abi::siw::{CqCtrl, CreateCqResp, CreateQpResp, CreateSrqResp};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::completions::Completions;
@@ -11,15 +11,13 @@ use super::receives::Receives;
 use super::sends::Sends;
 use super::slots::{Entries, ReceiveSlots, SendSlots};
 use crate::driver::seam::Kernel;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::Result;
 use crate::kernel::mapping::Mapping;
 
-/// Maps `bytes` bytes whose key the kernel has returned.
+/// Maps `bytes` bytes whose key the kernel has returned. The key that means "no ring" is also that of a ring, if the context has as many
+/// pages of rings (`rdma_user_mmap_entry_insert`), and then it is one: without a ring the kernel has returned an error, or a count of 0.
 #[inline(never)]
 fn map(op: &'static str, key: u64, bytes: usize, kernel: &dyn Kernel) -> Result<Mapping> {
-    if key == u64::from(INVAL_UOBJ_KEY) {
-        return Err(Error::malformed(op, "a queue that cannot be mapped"));
-    }
     kernel.map(op, key, bytes)
 }
 

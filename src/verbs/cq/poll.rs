@@ -57,6 +57,8 @@ impl CompletionQueue {
     ///
     /// In a child of `fork` the queue appears empty, because the completions belong to the parent.
     #[doc(alias = "ibv_poll_cq")]
+    #[doc(alias = "rdma_get_send_comp")]
+    #[doc(alias = "rdma_get_recv_comp")]
     #[doc(alias = "ibv_start_poll")]
     #[doc(alias = "ibv_next_poll")]
     #[doc(alias = "ibv_end_poll")]

@@ -213,6 +213,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory window or a posted request uses it.
     #[doc(alias = "ibv_dereg_mr")]
+    #[doc(alias = "rdma_dereg_mr")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let Some(inner) = Arc::get_mut(&mut self.0) else {
             let hint = "a clone, a memory window or a posted request still uses the memory region";

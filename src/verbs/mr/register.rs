@@ -43,6 +43,9 @@ impl ProtectionDomain {
     /// # Kernel
     /// `REG_MR` through `INVOKE_WRITE` (ib_uverbs_reg_mr, uverbs_cmd.c, Linux 6.1).
     #[doc(alias = "ibv_reg_mr")]
+    #[doc(alias = "rdma_reg_msgs")]
+    #[doc(alias = "rdma_reg_read")]
+    #[doc(alias = "rdma_reg_write")]
     pub fn register(&self, len: usize, access: AccessFlags) -> Result<MemoryRegion> {
         if len == 0 {
             return Err(Error::outside(OP, "bytes of memory", len, "at least 1"));

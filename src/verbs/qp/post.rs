@@ -27,6 +27,8 @@ impl<T: QpType> QueuePair<T> {
     /// [`Exhausted`](ErrorKind::Exhausted) if the queue has no room for all of them; [`InvalidInput`](ErrorKind::InvalidInput)
     /// for more segments than the queue pair was created with, or if it receives from a shared receive queue.
     #[doc(alias = "ibv_post_recv")]
+    #[doc(alias = "rdma_post_recv")]
+    #[doc(alias = "rdma_post_recvv")]
     #[inline]
     pub fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
         let op = "qp.post_receive";
@@ -52,6 +54,13 @@ impl<T: QpType> QueuePair<T> {
     #[doc(alias = "ibv_wr_start")]
     #[doc(alias = "ibv_wr_complete")]
     #[doc(alias = "ibv_wr_abort")]
+    #[doc(alias = "rdma_post_send")]
+    #[doc(alias = "rdma_post_sendv")]
+    #[doc(alias = "rdma_post_write")]
+    #[doc(alias = "rdma_post_writev")]
+    #[doc(alias = "rdma_post_read")]
+    #[doc(alias = "rdma_post_readv")]
+    #[doc(alias = "rdma_post_ud_send")]
     #[inline]
     pub fn post_send(&mut self, requests: &[SendRequest<'_, T::Operation<'_>>]) -> Result<()> {
         match self.put(requests, false) {

@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # Connections by the kernel's connection manager, with programs of rdma-core on the other side, for lanes that source this after guest.sh
-# and have the lines `# packages: rdmacm-utils` and `# cargo: EXAMPLE_CONNECTIONS ...`. They set address.
+# and have the lines `# packages: rdmacm-utils` and `# cargo: EXAMPLE_CONNECTIONS ...`. They set address; server_place is how the server is
+# started, if it is at another place.
 
 manager_port=7174
 
@@ -21,12 +22,13 @@ lies_for_good() { false; }
 try_talk() { # try_talk SERVER CLIENT, each being ours or theirs: one message each way
     is_left=
     until_true 30 nobody_listens || return
-    timeout 60 sh -c ". '$vm/lib/connections.sh'; $1_listen" >"$OUT/$name.server" 2>&1 &
+    # shellcheck disable=SC2086  # several words
+    timeout 120 ${server_place:-} sh -c ". '$vm/lib/connections.sh'; . '$vm/lib/stock.sh'; $1_listen" >"$OUT/$name.server" 2>&1 &
     server=$!
     until_true 30 listens_for_calls || { cat "$OUT/$name.server" >&2; return 1; }
     # A listener is shown a moment before it listens.
     sleep 0.5
-    timeout 60 sh -c ". '$vm/lib/connections.sh'; $2_connect" &
+    timeout 120 sh -c ". '$vm/lib/connections.sh'; . '$vm/lib/stock.sh'; $2_connect" &
     client=$!
     while kill -0 "$client" 2>/dev/null && [ -z "$is_left" ]; do
         sleep 0.2
@@ -59,3 +61,39 @@ talk_both_ways() {
         step "talk-$(echo "$pair" | tr ' ' -)" talk $pair
     done
 }
+
+# The program's ping, and its exchange of rping. Each function is one side.
+ping_listen() { "$UVERBS_BIN" ping --cm --iters 50 --timeout 50s "$@"; }
+ping_connect() { "$UVERBS_BIN" ping --cm "$address" --iters 50 --timeout 50s "$@"; }
+write_listen() { ping_listen --op write; }
+write_connect() { ping_connect --op write; }
+read_listen() { ping_listen --op read; }
+read_connect() { ping_connect --op read; }
+ours_rping_listen() { ping_listen --rping; }
+ours_rping_connect() { ping_connect --rping; }
+
+ping_both_ways() {
+    export UVERBS_BIN
+    for pair in 'ping ping' 'write write' 'read read' 'ours_rping ours_rping'; do
+        # shellcheck disable=SC2086  # two words
+        step "ping-$(echo "$pair" | tr ' _' '--')" talk $pair
+    done
+    step ping-refused ping_refused
+}
+
+# At an address of this host.
+# shellcheck disable=SC2154  # who sources this has $device
+ping_here() {
+    step ping-loopback "$UVERBS_BIN" ping --cm --loopback "$address" --iters 50
+    step info-address info_of_address
+}
+
+ping_refused() { # nobody listens
+    code=0
+    "$UVERBS_BIN" ping --cm "$address:9" --iters 1 2>"$OUT/$name.told" || code=$?
+    cat "$OUT/$name.told"
+    test "$code" -eq 1 && grep 'nobody listens on this port there' "$OUT/$name.told"
+}
+
+# shellcheck disable=SC2154  # who sources this has $device
+info_of_address() { "$UVERBS_BIN" info "$address" | grep -w "$device"; }

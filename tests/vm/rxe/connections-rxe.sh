@@ -5,18 +5,26 @@
 # kernels: 6.1 7.x
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs docs/examples/connections.rs
+# due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
-# packages: rdmacm-utils
+# packages: mmdebstrap rdmacm-utils
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
+# cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# roots: sid
 # tests: any::connections
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
 # shellcheck source=tests/vm/lib/guest.sh
 . "$vm/lib/guest.sh"
+# shellcheck source=tests/vm/lib/dropin-common.sh
+. "$vm/lib/dropin-common.sh"
 # shellcheck source=tests/vm/lib/connections.sh
 . "$vm/lib/connections.sh"
+# shellcheck source=tests/vm/lib/stock.sh
+. "$vm/lib/stock.sh"
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=192.0.2.1
@@ -28,6 +36,9 @@ make_manager() { make_device && modprobe rdma_ucm; }
 begin make_manager
 for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
+ping_both_ways
+stock_both_ways
+ping_here
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

@@ -5,13 +5,17 @@
 # kernels: 6.1 7.x
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs docs/examples/connections.rs
+# due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
 # due: tests/vm/siw/connections-siw.sh
 # order: 20
 # only: 6.1 7.x
 # packages: mmdebstrap rdmacm-utils
 # module: SIW_MODULE siw
+# cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
+# cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# roots: sid
 # tests: any::connections
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -20,8 +24,12 @@ vm=$(dirname "$0")/..
 . "$vm/lib/guest.sh"
 # shellcheck source=tests/vm/siw/device.sh
 . "$vm/siw/device.sh"
+# shellcheck source=tests/vm/lib/dropin-common.sh
+. "$vm/lib/dropin-common.sh"
 # shellcheck source=tests/vm/lib/connections.sh
 . "$vm/lib/connections.sh"
+# shellcheck source=tests/vm/lib/stock.sh
+. "$vm/lib/stock.sh"
 # shellcheck source=tests/vm/siw/socket.sh
 . "$vm/siw/socket.sh"
 
@@ -31,6 +39,9 @@ address=$UVERBS_TEST_ADDRESS
 begin make_siw
 for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
+ping_both_ways
+stock_both_ways
+ping_here
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

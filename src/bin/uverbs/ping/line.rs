@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use uverbs::{
-    CompletionQueue, ConnectionOptions, Context, Operation, ProtectionDomain, QueuePair, ReceiveRequest,
-    Segment, SendRequest, SharedReceiveQueue, XrcDomain, XrcReceiveQueuePair,
+    CompletionQueue, ConnectionOptions, Context, Endpoint, Operation, ProtectionDomain, QueuePair,
+    ReceiveRequest, Segment, SendRequest, SharedReceiveQueue, XrcDomain, XrcReceiveQueuePair,
 };
 
 use super::address::{Address, Extended};
 use super::counted::{Messages, Tally, Watch};
 use super::exchange::Words;
 use super::side::{Plan, SEND};
-use super::transport::{Link, Transport};
+use super::transport::{Joined, Link, Transport};
 use crate::job::told;
 
 /// What has completed on a line.
@@ -27,9 +27,34 @@ pub(super) enum Ended {
 /// The queue pairs of a line.
 #[derive(Debug)]
 pub(super) struct Ends<T: Transport> {
-    pub(super) qp: QueuePair<T>,
+    pub(super) qp: Held<T>,
     /// Over an extended connection, another queue pair receives.
     pub(super) target: Option<XrcReceiveQueuePair>,
+}
+
+/// Who has the queue pair of a line.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few lines, and their queue pairs are used for each message"
+)]
+pub(super) enum Held<T: Transport> {
+    Line(QueuePair<T>),
+    /// A connection, which the line has.
+    Connection(T::Joined),
+    /// Whoever connects it.
+    Other,
+}
+
+impl<T: Transport> Held<T> {
+    /// The queue pair, if the line has it.
+    pub(super) fn get(&mut self) -> Option<&mut QueuePair<T>> {
+        match self {
+            Self::Line(qp) => Some(qp),
+            Self::Connection(connection) => Some(connection.queue_pair()),
+            Self::Other => None,
+        }
+    }
 }
 
 /// A receive queue that does not belong to one queue pair.
@@ -87,7 +112,7 @@ impl<T: Transport> Line<T> {
         cq: &CompletionQueue,
         shared: Option<&Shared>,
         plan: &Plan,
-        options: &ConnectionOptions,
+        options: Option<&ConnectionOptions>,
     ) -> uverbs::Result<Self> {
         let builder = T::builder(pd, cq).send_depth(1).receive_depth(plan.depth());
         let (qp, target) = match shared {
@@ -98,16 +123,17 @@ impl<T: Transport> Line<T> {
             }
         };
         let (psn, sender) = (psn(), qp.number());
-        let mut endpoint = match &target {
-            Some(target) => target.endpoint(options, psn)?,
-            None => qp.endpoint(options, psn)?,
+        let mut endpoint = match (&target, options) {
+            (Some(target), Some(options)) => target.endpoint(options, psn)?,
+            (None, Some(options)) => qp.endpoint(options, psn)?,
+            (_, None) => Endpoint { lid: 0, qp_num: sender, psn, gid: [0; 16] },
         };
         if endpoint.lid != 0 && !plan.has_gid {
             endpoint.gid = [0; 16];
         }
         let number = shared.and_then(|shared| shared.srq.number());
         let local = Address { endpoint, extended: number.map(|srq| Extended { sender, srq }) };
-        let ends = Ends { qp, target };
+        let ends = Ends { qp: Held::Line(qp), target };
         let (sending, receiving) = (false, true);
         Ok(Self { local, ends, way: None, tally: None, sending, receiving, asked: None })
     }
@@ -115,8 +141,32 @@ impl<T: Transport> Line<T> {
     /// Counts the operations of the line from now on. It must not be connected yet.
     pub(super) fn count(&mut self, watch: &Watch) -> uverbs::Result<()> {
         let receives = self.ends.target.is_none();
-        self.tally = Some(Tally::new(&mut self.ends.qp, watch, receives)?);
+        if let Some(qp) = self.ends.qp.get() {
+            self.tally = Some(Tally::new(qp, watch, receives)?);
+        }
         Ok(())
+    }
+
+    /// Gives the queue pair to who connects it, if the line still has it.
+    pub(super) fn lend(&mut self) -> Option<QueuePair<T>> {
+        match std::mem::replace(&mut self.ends.qp, Held::Other) {
+            Held::Line(qp) => Some(qp),
+            _ => None,
+        }
+    }
+
+    /// Takes the queue pair back, connected.
+    pub(super) fn join(&mut self, connection: T::Joined, way: T::Way) {
+        self.ends.qp = Held::Connection(connection);
+        self.way = Some(way);
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn connection(&mut self) -> Option<&mut T::Joined> {
+        match &mut self.ends.qp {
+            Held::Connection(connection) => Some(connection),
+            _ => None,
+        }
     }
 
     /// Connects to the other end.
@@ -127,7 +177,9 @@ impl<T: Transport> Line<T> {
         remote: &Address,
     ) -> uverbs::Result<()> {
         let link = Link { pd, options, local: &self.local, remote };
-        self.way = Some(T::connect(&mut self.ends, &link)?);
+        if let Some(qp) = self.ends.qp.get() {
+            self.way = Some(T::connect(qp, self.ends.target.as_mut(), &link)?);
+        }
         Ok(())
     }
 
@@ -151,13 +203,13 @@ impl<T: Transport> Line<T> {
     /// Posts a message, or an operation on the peer's memory.
     pub(super) fn post(&mut self, what: Operation, segment: Segment<'_>) -> uverbs::Result<()> {
         let operation = self.way.as_ref().and_then(|way| T::operation(what, way));
-        let Some(operation) = operation else { return Ok(()) };
-        self.ends.qp.post_send(&[SendRequest::new(SEND, operation, &[segment]).signaled()])
+        let (Some(operation), Some(qp)) = (operation, self.ends.qp.get()) else { return Ok(()) };
+        qp.post_send(&[SendRequest::new(SEND, operation, &[segment]).signaled()])
     }
 
     /// Posts receives, for lines without a shared queue.
     pub(super) fn post_receive(&mut self, requests: &[ReceiveRequest<'_>]) -> uverbs::Result<()> {
-        self.ends.qp.post_receive(requests)
+        self.ends.qp.get().map_or(Ok(()), |qp| qp.post_receive(requests))
     }
 
     /// The operations that were counted since the last call.
@@ -173,7 +225,12 @@ impl<T: Transport> Line<T> {
 
     pub(super) fn release(self) -> [uverbs::Result<()>; 2] {
         let Ends { qp, target } = self.ends;
-        [told(qp.destroy()), target.map_or(Ok(()), |target| told(target.destroy()))]
+        let alone = match qp {
+            Held::Line(qp) => told(qp.destroy()),
+            // Dropping a connection ends it, and destroys its queue pair.
+            Held::Connection(_) | Held::Other => Ok(()),
+        };
+        [alone, target.map_or(Ok(()), |target| told(target.destroy()))]
     }
 }
 

@@ -53,7 +53,7 @@ impl Meeting {
         let words = side.plan.words;
         let says_done = words != Words::Extended;
         if let Some(host) = args.host()? {
-            let mut server = Peer::connect(host, args.port_number, args.timeout, stop)?;
+            let mut server = Peer::connect(host, args.tcp_port(), args.timeout, stop)?;
             gid.fit(context, server.address())?;
             options.gid_index = gid.index;
             side.set_gid(gid);
@@ -65,9 +65,9 @@ impl Meeting {
             }
             return Ok(Some(Self { role: Role::Client(server), remotes }));
         }
-        let listener = exchange::listen(args.port_number)?;
+        let listener = exchange::listen(args.tcp_port())?;
         if !args.json {
-            output.line(format_args!("waiting for a client on TCP port {}", args.port_number))?;
+            output.line(format_args!("waiting for a client on TCP port {}", args.tcp_port()))?;
         }
         let Some(mut client) = Peer::accept(&listener, args.timeout, stop)? else { return Ok(None) };
         drop(listener);

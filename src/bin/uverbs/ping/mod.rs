@@ -1,6 +1,7 @@
 //! `uverbs ping`: exchanges messages between two queue pairs, and measures their times.
 
 mod address;
+mod cm;
 mod counted;
 mod exchange;
 mod gid;
@@ -17,11 +18,11 @@ use uverbs::abi::write::QueryPortResp;
 use uverbs::{ConnectionOptions, Rc, Srd, Uc, Ud, XrcSend};
 
 use self::counted::Watch;
-use self::exchange::Words;
+use self::exchange::{Peer, Words};
 use self::gid::Own;
 use self::meeting::{Meeting, Role};
 use self::one_sided::Op;
-use self::report::Report;
+use self::report::{Exchange, Figures, Line, Report};
 use self::side::{Plan, Side};
 use self::transport::Transport;
 use crate::Outcome;
@@ -35,7 +36,7 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0, with which both sides are in
-    /// this process. With --device, HOST is the first word.
+    /// this process. With --device, HOST is the first word; with --cm, HOST[:PORT].
     #[arg(value_name = "DEV")]
     word: Option<String>,
     /// The host of the server. Without it this program is the server and waits for one client.
@@ -46,6 +47,13 @@ pub(crate) struct Args {
     /// Both sides in this process.
     #[arg(long)]
     loopback: bool,
+    /// Connect by the connection manager, over iWARP too: HOST[:PORT] is the server, and its address names the device. Without it, this
+    /// program listens on all addresses. With soft0, both sides are in this process.
+    #[arg(long, conflicts_with_all = ["qps", "gid_index", "ib_port"])]
+    cm: bool,
+    /// With --cm: the exchange of rping, which can be the other side.
+    #[arg(long, requires = "cm", conflicts_with_all = ["op", "counter"])]
+    rping: bool,
     /// The kind of queue pair.
     #[arg(long, default_value = "rc")]
     transport: Kind,
@@ -61,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     iters: u64,
     /// Bytes of a message or an operation, the same on both sides; default 4096, with ud 1024 or the port's MTU if that is
-    /// less, for an atomic operation 8.
+    /// less, for an atomic operation 8, with --rping 64, and for its server at most 65536.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     size: Option<u32>,
     /// Index of this side's GID; default: on RoCE an address of an interface of this network namespace that fits the other
@@ -71,10 +79,9 @@ pub(crate) struct Args {
     /// The device's port, from 1.
     #[arg(long, value_name = "PORT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     ib_port: u8,
-    /// The TCP port on which the sides exchange addresses.
-    #[arg(short, long, value_name = "TCPPORT", default_value_t = 18515)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    port_number: u16,
+    /// The TCP port on which the sides exchange addresses, 18515 if none is given; with --cm the port of the connection manager, 7174.
+    #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port_number: Option<u16>,
     /// Longest wait for the other side in each step: 10s, 500ms, 2m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration)]
     timeout: Duration,
@@ -125,6 +132,9 @@ impl Kind {
 }
 
 pub(crate) fn run(args: &Args, trace: bool) -> Outcome {
+    if args.cm {
+        return cm::run(args, trace);
+    }
     let (device, host) = args.device_and_host()?;
     if args.loopback && host.is_some() {
         return Err(Failure::Usage(
@@ -147,7 +157,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     args.check()?;
     target.check_port(args.ib_port)?;
     let port = context.query_port(args.ib_port)?.legacy_resp;
-    let size = args.size_of::<T>(target, &port)?;
+    let size = args.size_of::<T>(target, (args.ib_port, &port))?;
     context.check_port_active(args.ib_port)?;
     let words = match args.qps {
         Some(qps) => Words::Shared(qps as usize),
@@ -161,7 +171,7 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
     options.mtu = packet(options.mtu, port.active_mtu);
     let mut output = Output::new();
     let watch = if args.counter { Some(Watch::new()?) } else { None };
-    let side = || Side::<T>::new(&context, &options, plan, watch.as_ref());
+    let side = || Side::<T>::new(&context, Some(&options), plan, watch.as_ref());
     let mut sides = vec![side()?];
     // The soft device is inside this process, so no other process can use it.
     if args.loopback || (target.soft.is_some() && args.host()?.is_none()) {
@@ -176,7 +186,27 @@ fn ping<T: Transport>(args: &Args, target: &Target, stop: &Stop) -> Outcome {
             // For operations on its memory, a server only knows when the client has ended.
             let waited = op != Op::Send && matches!(meeting.role, Role::Server(_));
             let elapsed = if waited { start.elapsed() } else { worked };
-            Ok(Some(Report::new(args, target, &meeting, &sides[0], (size, &gid), elapsed)))
+            let side = &sides[0];
+            let lines = side.addresses().into_iter().zip(&meeting.remotes);
+            let peer = meeting.role.peer().map(Peer::address);
+            Ok(Some(Report::new(
+                args,
+                target,
+                Figures {
+                    exchange: peer.map(|_| Exchange::Tcp),
+                    role: meeting.role.name(),
+                    local: None,
+                    peer,
+                    gid: Some(gid.clone()),
+                    lines: lines.map(|(local, remote)| Line { local, remote: *remote }).collect(),
+                    size,
+                    iters,
+                    sent: side.sent,
+                    received: side.received,
+                    trips: &side.trips,
+                    elapsed,
+                },
+            )))
         }),
         other => other.map(|_| None),
     };
@@ -214,6 +244,11 @@ impl Args {
         self.device_and_host().map(|(_, host)| host)
     }
 
+    /// The TCP port.
+    fn tcp_port(&self) -> u16 {
+        self.port_number.unwrap_or(18515)
+    }
+
     /// Refuses options that cannot be combined.
     fn check(&self) -> Outcome {
         if self.qps.is_some() && matches!(self.transport, Kind::Xrc) {
@@ -233,13 +268,12 @@ impl Args {
     }
 
     /// Bytes of a message.
-    fn size_of<T: Transport>(&self, target: &Target, port: &QueryPortResp) -> Outcome<u32> {
+    fn size_of<T: Transport>(&self, target: &Target, (number, port): (u8, &QueryPortResp)) -> Outcome<u32> {
         let longest = T::longest(port);
         let usual = if self.op == Op::Atomic { 8 } else { T::SIZE.min(longest) };
         match self.size {
             Some(size) if size > longest => Err(Failure::Usage(format!(
-                "--size {size}: a message is at most {longest} bytes on port {} of {}",
-                self.ib_port,
+                "--size {size}: a message is at most {longest} bytes on port {number} of {}",
                 target.device.name()
             ))),
             given => Ok(given.unwrap_or(usual)),
@@ -268,7 +302,7 @@ mod tests {
         let args = Line::try_parse_from(line).expect("a command line").args;
         let target = Target::embedded(SoftDevice::new(Profile::default().with_port_mtu(port_mtu)), false);
         let port = target.open().expect("it opens").query_port(1).expect("a port").legacy_resp;
-        args.size_of::<T>(&target, &port).map_err(|failure| failure.to_string())
+        args.size_of::<T>(&target, (1, &port)).map_err(|failure| failure.to_string())
     }
 
     #[test]

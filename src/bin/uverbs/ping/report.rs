@@ -8,15 +8,42 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::address::Address;
-use super::exchange::Peer;
 use super::gid::Own;
-use super::meeting::Meeting;
 use super::one_sided::Op;
-use super::side::Side;
-use super::transport::Transport;
 use super::{Args, Kind};
 use crate::target::Target;
 use crate::units::Scaled;
+
+/// What the sides have agreed on, and how far they came.
+#[derive(Debug)]
+pub(super) struct Figures<'a> {
+    pub(super) exchange: Option<Exchange>,
+    pub(super) role: &'static str,
+    /// The addresses of both sides, if they are two processes.
+    pub(super) local: Option<SocketAddr>,
+    pub(super) peer: Option<SocketAddr>,
+    /// The own GID, if this program has chosen one.
+    pub(super) gid: Option<Own>,
+    pub(super) lines: Vec<Line>,
+    pub(super) size: u32,
+    pub(super) iters: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) trips: &'a Histogram<u64>,
+    pub(super) elapsed: Duration,
+}
+
+/// How the sides have found each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Exchange {
+    /// By messages over TCP.
+    Tcp,
+    /// By the connection manager.
+    Cm,
+    /// By the connection manager, with the messages of rping.
+    Rping,
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
@@ -26,8 +53,10 @@ pub(super) struct Report {
     transport: Kind,
     op: Op,
     role: &'static str,
+    exchange: Option<Exchange>,
+    local: Option<SocketAddr>,
     peer: Option<SocketAddr>,
-    gid: Own,
+    gid: Option<Own>,
     qps: Option<u32>,
     lines: Vec<Line>,
     size: u32,
@@ -44,9 +73,9 @@ pub(super) struct Report {
 
 /// Both ends of a connection, or of what serves as one.
 #[derive(Debug, Serialize)]
-struct Line {
-    local: Address,
-    remote: Address,
+pub(super) struct Line {
+    pub(super) local: Address,
+    pub(super) remote: Address,
 }
 
 /// Times in µs from sending a message to receiving the answer.
@@ -63,38 +92,41 @@ struct RoundTrip {
 }
 
 impl Report {
-    pub(super) fn new<T: Transport>(
-        args: &Args,
-        target: &Target,
-        meeting: &Meeting,
-        side: &Side<T>,
-        (size, gid): (u32, &Own),
-        elapsed: Duration,
-    ) -> Self {
-        let lines = side.addresses().into_iter().zip(&meeting.remotes);
-        let bytes = (side.sent + side.received).saturating_mul(size.into());
+    pub(super) fn new(args: &Args, target: &Target, figures: Figures<'_>) -> Self {
+        let Figures { exchange, role, local, peer, gid, lines, .. } = figures;
+        let Figures { size, iters, sent, received, trips, elapsed, .. } = figures;
+        let bytes = (sent + received).saturating_mul(size.into());
         Self {
             device: target.device.name().to_owned(),
             driver: target.device.driver(),
             note: target.soft.as_ref().map(|_| "soft device: no hardware involved"),
             transport: args.transport,
             op: args.op,
-            role: meeting.role.name(),
-            peer: meeting.role.peer().map(Peer::address),
-            gid: gid.clone(),
+            role,
+            exchange,
+            local,
+            peer,
+            gid,
             qps: args.qps,
-            lines: lines.map(|(local, remote)| Line { local, remote: *remote }).collect(),
+            lines,
             size,
-            iters: args.iters,
+            iters,
             counter: args.counter,
-            sent: side.sent,
-            received: side.received,
+            sent,
+            received,
             bytes,
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             bits_per_second: bytes as f64 * 8.0 / elapsed.as_secs_f64().max(1e-9),
-            round_trips: side.trips.len(),
-            round_trip_us: (!side.trips.is_empty()).then(|| RoundTrip::of(&side.trips)),
+            round_trips: trips.len(),
+            round_trip_us: (!trips.is_empty()).then(|| RoundTrip::of(trips)),
         }
+    }
+}
+
+impl Report {
+    /// The report of a client whose server is in this process.
+    pub(super) fn of_both_sides(self) -> Self {
+        Self { role: "loopback", ..self }
     }
 }
 
@@ -123,10 +155,19 @@ impl fmt::Display for Report {
         let qps = qps.unwrap_or_default();
         let waits = if self.counter { ", waiting for counters" } else { "" };
         match self.peer {
-            Some(peer) => writeln!(f, "ping      {kind}{qps}, {} of {peer}{waits}", self.role)?,
-            None => writeln!(f, "ping      {kind}{qps}, both sides in this process{waits}")?,
+            Some(peer) if self.role != "loopback" => {
+                writeln!(f, "ping      {kind}{qps}, {} of {peer}{waits}", self.role)?
+            }
+            _ => writeln!(f, "ping      {kind}{qps}, both sides in this process{waits}")?,
         }
-        writeln!(f, "gid       {}", self.gid)?;
+        if let Some(gid) = &self.gid {
+            writeln!(f, "gid       {gid}")?;
+        }
+        if let (Some(exchange @ (Exchange::Cm | Exchange::Rping)), Some(local)) = (self.exchange, self.local)
+        {
+            let with = if exchange == Exchange::Rping { ", with rping's messages" } else { "" };
+            writeln!(f, "address   {local}, connected by the connection manager{with}")?;
+        }
         if let [Line { local, remote }, more @ ..] = &*self.lines {
             writeln!(f, "local     {local}")?;
             writeln!(f, "remote    {remote}")?;

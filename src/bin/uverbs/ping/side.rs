@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, MemoryRegion, Progress,
-    ProtectionDomain, ReceiveRequest, Remote, Status,
+    ProtectionDomain, QueuePair, ReceiveRequest, Remote, Status,
 };
 
 use super::address::Address;
@@ -90,7 +90,7 @@ pub(super) struct Side<T: Transport> {
 impl<T: Transport> Side<T> {
     pub(super) fn new(
         context: &Context,
-        options: &ConnectionOptions,
+        options: Option<&ConnectionOptions>,
         plan: Plan,
         watch: Option<&Watch>,
     ) -> Outcome<Self> {
@@ -155,6 +155,11 @@ impl<T: Transport> Side<T> {
     }
 
     fn make_room(&mut self) -> Outcome {
+        self.post_room(None)
+    }
+
+    /// Posts receives, to the queue pair if it is lent.
+    pub(super) fn post_room(&mut self, lent: Option<&mut QueuePair<T>>) -> Outcome {
         let wanted = self.plan.room(self.received);
         let missing = wanted.saturating_sub(self.room);
         // Each of the other lines may use one receive at the same time.
@@ -164,9 +169,10 @@ impl<T: Transport> Side<T> {
         let size = self.plan.size;
         let segments = [self.memory.segment(size..2 * size + T::HEADER)?];
         let requests = vec![ReceiveRequest::new(RECEIVE, &segments); missing as usize];
-        match &mut self.shared {
-            Some(shared) => shared.srq.post_receive(&requests)?,
-            None => self.lines[0].post_receive(&requests)?,
+        match (lent, &mut self.shared) {
+            (Some(qp), _) => qp.post_receive(&requests)?,
+            (None, Some(shared)) => shared.srq.post_receive(&requests)?,
+            (None, None) => self.lines[0].post_receive(&requests)?,
         }
         self.room = wanted;
         Ok(())

@@ -1,13 +1,14 @@
 //! The kinds of queue pairs that a ping can use.
 
 use uverbs::abi::write::QueryPortResp;
+use uverbs::cm::Connection;
 use uverbs::{
     AddressHandle, CompletionQueue, ConnectionOptions, Datagram, Operation, ProtectionDomain, QpType,
-    QueuePairBuilder, Rc, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation, XrcSend,
+    QueuePair, QueuePairBuilder, Rc, Srd, SrdDatagram, SrdOperation, Uc, UcOperation, Ud, XrcOperation,
+    XrcReceiveQueuePair, XrcSend,
 };
 
 use super::address::Address;
-use super::line::Ends;
 
 /// The queue key of libibverbs' datagram pingpong.
 const QKEY: u32 = 0x1111_1111;
@@ -21,6 +22,27 @@ pub(super) struct Link<'a> {
     pub(super) remote: &'a Address,
 }
 
+/// A connection that owns its queue pair.
+pub(super) trait Joined<T: QpType> {
+    fn queue_pair(&mut self) -> &mut QueuePair<T>;
+}
+
+impl Joined<Rc> for Connection {
+    fn queue_pair(&mut self) -> &mut QueuePair<Rc> {
+        Connection::queue_pair(self)
+    }
+}
+
+/// No connection: the connection manager does not connect this kind.
+#[derive(Debug)]
+pub(super) enum Unjoined {}
+
+impl<T: QpType> Joined<T> for Unjoined {
+    fn queue_pair(&mut self) -> &mut QueuePair<T> {
+        match *self {}
+    }
+}
+
 /// A kind of queue pair over which messages are sent.
 pub(super) trait Transport: QpType + Sized {
     /// Default size of a message in bytes.
@@ -29,6 +51,8 @@ pub(super) trait Transport: QpType + Sized {
     const HEADER: usize = 0;
     /// The data that is needed to send to the other side.
     type Way: std::fmt::Debug;
+    /// A queue pair with its connection, if the connection manager connects this kind.
+    type Joined: Joined<Self> + std::fmt::Debug;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self>;
 
@@ -38,7 +62,11 @@ pub(super) trait Transport: QpType + Sized {
     }
 
     /// Changes the state of the queue pairs from reset to ready to send and to receive.
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way>;
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        target: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<Self::Way>;
 
     /// The operation of this kind for one of a reliable connection, if it has it.
     fn operation(what: Operation, way: &Self::Way) -> Option<Self::Operation<'_>>;
@@ -46,13 +74,18 @@ pub(super) trait Transport: QpType + Sized {
 
 impl Transport for Rc {
     type Way = ();
+    type Joined = Connection;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.rc(cq)
     }
 
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<()> {
-        ends.qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        _: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<()> {
+        qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
     }
 
     fn operation(what: Operation, (): &()) -> Option<Operation> {
@@ -63,17 +96,22 @@ impl Transport for Rc {
 impl Transport for XrcSend {
     /// The number of the peer's shared receive queue.
     type Way = u32;
+    type Joined = Unjoined;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.xrc_send(cq)
     }
 
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<u32> {
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        target: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<u32> {
         let Link { options, local, remote, .. } = link;
-        if let Some(target) = &mut ends.target {
+        if let Some(target) = target {
             target.connect(options, &remote.sender())?;
         }
-        ends.qp.connect(options, &local.sender(), &remote.endpoint)?;
+        qp.connect(options, &local.sender(), &remote.endpoint)?;
         Ok(remote.extended.map_or(0, |of| of.srq))
     }
 
@@ -84,13 +122,18 @@ impl Transport for XrcSend {
 
 impl Transport for Uc {
     type Way = ();
+    type Joined = Unjoined;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.uc(cq)
     }
 
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<()> {
-        ends.qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        _: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<()> {
+        qp.connect(link.options, &link.local.endpoint, &link.remote.endpoint)
     }
 
     fn operation(what: Operation, (): &()) -> Option<UcOperation> {
@@ -107,6 +150,7 @@ impl Transport for Ud {
     /// The global routing header.
     const HEADER: usize = 40;
     type Way = (AddressHandle, u32);
+    type Joined = Unjoined;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.ud(cq)
@@ -117,9 +161,13 @@ impl Transport for Ud {
         128 << port.active_mtu.min(5)
     }
 
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way> {
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        _: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<Self::Way> {
         let Link { pd, options, local, remote } = link;
-        ends.qp.activate(options, QKEY, local.endpoint.psn)?;
+        qp.activate(options, QKEY, local.endpoint.psn)?;
         Ok((pd.create_ah(&options.route(&remote.endpoint))?, remote.endpoint.qp_num))
     }
 
@@ -130,14 +178,19 @@ impl Transport for Ud {
 
 impl Transport for Srd {
     type Way = (AddressHandle, u32);
+    type Joined = Unjoined;
 
     fn builder<'a>(pd: &'a ProtectionDomain, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Self> {
         pd.srd(cq)
     }
 
-    fn connect(ends: &mut Ends<Self>, link: &Link<'_>) -> uverbs::Result<Self::Way> {
+    fn connect(
+        qp: &mut QueuePair<Self>,
+        _: Option<&mut XrcReceiveQueuePair>,
+        link: &Link<'_>,
+    ) -> uverbs::Result<Self::Way> {
         let Link { pd, options, local, remote } = link;
-        ends.qp.activate(options, QKEY, local.endpoint.psn)?;
+        qp.activate(options, QKEY, local.endpoint.psn)?;
         Ok((pd.create_ah(&options.route(&remote.endpoint))?, remote.endpoint.qp_num))
     }
 

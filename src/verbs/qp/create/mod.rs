@@ -81,6 +81,8 @@ impl ProtectionDomain {
 
     /// Starts a builder for a reliably connected queue pair, whose completions go to `cq`.
     #[doc(alias = "ibv_create_qp")]
+    #[doc(alias = "rdma_create_qp")]
+    #[doc(alias = "rdma_create_qp_ex")]
     pub fn rc<'a>(&'a self, cq: &'a CompletionQueue) -> QueuePairBuilder<'a, Rc> {
         QueuePairBuilder::new(self, cq)
     }
