@@ -42,7 +42,7 @@ struct Terms {
 /// An echo, with threads:
 ///
 /// ```
-/// # use uverbs::{SoftDevice, cm::{Messages, SoftNetwork}};
+/// # use uverbs::{SoftDevice, cm::{ConnectError, Messages, SoftNetwork}};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let (network, limit) = (SoftNetwork::default(), std::time::Duration::from_secs(5));
 /// # network.join(&SoftDevice::default(), "10.0.0.1".parse()?)?;
@@ -53,7 +53,7 @@ struct Terms {
 ///     while let Some(message) = messages.recv().within(limit)? {
 ///         messages.send(&message).within(limit)?;
 ///     }
-///     uverbs::Result::Ok(())
+///     Ok::<_, ConnectError>(())
 /// });
 /// let messages = Messages::connect(manager.resolve("10.0.0.1:7174".parse()?)).within(limit)?;
 /// messages.send(b"hello").within(limit)?;
@@ -67,7 +67,7 @@ struct Terms {
 /// and with tasks of tokio (feature `tokio`):
 ///
 /// ```
-/// # use uverbs::{SoftDevice, cm::{Messages, SoftNetwork}};
+/// # use uverbs::{SoftDevice, cm::{ConnectError, Messages, SoftNetwork}};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # #[cfg(feature = "tokio")]
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -80,7 +80,7 @@ struct Terms {
 ///     while let Some(message) = messages.recv().await? {
 ///         messages.send(&message).await?;
 ///     }
-///     uverbs::Result::Ok(())
+///     Ok::<_, ConnectError>(())
 /// });
 /// let messages = Messages::connect(manager.resolve("10.0.0.1:7174".parse()?)).await?;
 /// messages.send(b"hello").await?;
