@@ -52,7 +52,7 @@ impl Connect {
         Waiting::new(&shared, OP, self.run())
     }
 
-    async fn run(self) -> Result<Connection, ConnectError> {
+    pub(super) async fn run(self) -> Result<Connection, ConnectError> {
         let Self { id, qp, parameters } = self;
         let mut ends = Ends(Some((id, qp)));
         if let Some((id, qp)) = &mut ends.0 {

@@ -1,7 +1,9 @@
 //! An established connection.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker, ready};
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, UNREACHABLE};
@@ -76,11 +78,16 @@ impl Link {
     }
 
     async fn end(&self, op: &'static str) -> Result<Closed> {
+        poll_fn(|context| self.poll_end(op, context.waker())).await
+    }
+
+    /// Whether the connection has ended. If not, the waker is called when there is an event, which whoever waits must read.
+    pub(super) fn poll_end(&self, op: &'static str, waker: &Waker) -> Poll<Result<Closed>> {
         loop {
             if let Some(closed) = *self.ended() {
-                return Ok(closed);
+                return Poll::Ready(Ok(closed));
             }
-            let event = self.id.event(op).await?;
+            let event = ready!(self.id.shared.take(op, self.id.uid, waker))?;
             let Some(closed) = Closed::of(&event) else { continue };
             *self.ended() = Some(closed);
             if closed == Closed::Disconnected && !self.is_iwarp {
@@ -123,6 +130,10 @@ impl Connection {
     /// The queue pair, and the rest, to use both at the same time.
     pub fn parts(&mut self) -> (&mut QueuePair<Rc>, &Link) {
         (&mut self.qp, &self.link)
+    }
+
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// The data of the program at the other side: of its reply, or at the side that has accepted of its request. On InfiniBand and RoCE it

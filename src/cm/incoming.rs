@@ -1,6 +1,7 @@
 //! The server's side of a new connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
@@ -10,6 +11,7 @@ use super::connection::Connection;
 use super::error::{ConnectError, check, parameters as parameters_of, private_data};
 use super::id::Id;
 use super::parameters::{Parameters, parameters, place};
+use super::shared::Shared;
 use super::waiting::Waiting;
 use crate::device::Device;
 use crate::kernel::error::{ErrorKind, Result};
@@ -34,6 +36,10 @@ impl Incoming {
         let asked = parameters_of(&event);
         let depths = (asked.responder_resources, asked.initiator_depth);
         Self { id, private_data: private_data(&event), depths }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.id.shared
     }
 
     /// The data of the program at the other side. On InfiniBand and RoCE it has its maximum length, padded with zeros.
@@ -113,7 +119,7 @@ impl Accept {
         Waiting::new(&shared, OP, self.run())
     }
 
-    async fn run(mut self) -> Result<Connection, ConnectError> {
+    pub(super) async fn run(mut self) -> Result<Connection, ConnectError> {
         let conn_param = self.parameters.of(&self.qp, self.depths)?;
         self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
         let (uid, id) = (self.id.uid, self.id.id);

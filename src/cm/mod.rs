@@ -49,6 +49,7 @@
 //! Each step takes over what the earlier one left: a [`Connect`] owns its identifier and its queue pair until it is established or dropped,
 //! an [`Incoming`] is either accepted or rejected, once, and a [`Connection`] destroys its identifier before its queue pair.
 
+mod beside;
 mod connect;
 mod connection;
 mod dispatch;
@@ -58,9 +59,11 @@ mod id;
 mod incoming;
 mod listener;
 mod manager;
+mod messages;
 mod parameters;
 mod resolve;
 mod shared;
+mod sleeper;
 #[cfg(feature = "tokio")]
 mod task;
 mod waiting;
@@ -71,6 +74,7 @@ pub use self::error::{ConnectError, Reason, Rejection};
 pub use self::incoming::{Accept, Incoming};
 pub use self::listener::{Listener, ListenerBuilder};
 pub use self::manager::Manager;
+pub use self::messages::{Message, Messages, MessagesBuilder};
 pub use self::resolve::{Resolve, Target};
 pub use self::waiting::Waiting;
 #[cfg(feature = "soft")]

@@ -46,6 +46,10 @@ impl Resolve {
         Self { shared: shared.clone(), destination, source: None, type_of_service: None, ack_timeout: None }
     }
 
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// The own address, with port 0 for any port. Without this, the kernel chooses it by its routes.
     #[doc(alias = "rdma_bind_addr")]
     pub fn source(mut self, source: SocketAddr) -> Self {
@@ -81,7 +85,7 @@ impl Resolve {
         Waiting::new(&shared, OP, self.resolve())
     }
 
-    async fn resolve(self) -> Result<Target> {
+    pub(super) async fn resolve(self) -> Result<Target> {
         let ip = self.destination.ip();
         if ip.is_loopback() || ip.is_unspecified() {
             let hint =

@@ -1,18 +1,20 @@
 //! Waiting calls as futures of tokio.
 
 use std::future::Future;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::beside::Beside;
 use super::dispatch::Kind;
 use super::shared::{Read, Shared};
 use super::waiting::Waiting;
 use crate::kernel::error::{Error, Result};
+use crate::verbs::cq::CompletionChannel;
 
 /// The descriptor of the manager's file. It is open as long as the `Shared` in which this is.
 #[derive(Debug)]
@@ -68,6 +70,49 @@ impl Watch {
     }
 }
 
+/// The file of a channel, and a clone that keeps it open.
+#[derive(Debug)]
+struct ChannelFile(CompletionChannel);
+
+impl AsRawFd for ChannelFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+/// A channel in the runtime's poller, from the first task that waits for it.
+#[derive(Debug, Default)]
+pub(super) struct ChannelWatch(Mutex<Option<AsyncFd<ChannelFile>>>);
+
+impl ChannelWatch {
+    /// Ready if there may be an event, which the caller reads. Otherwise all wakers of the channel are called when there is one.
+    fn poll(&self, beside: &Beside, op: &'static str) -> Poll<Result<()>> {
+        let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waker = Waker::from(beside.wakers.clone());
+        loop {
+            if watch.is_none() {
+                // As for the manager's file; it stays open as long as this has a clone of the channel.
+                #[allow(
+                    deprecated,
+                    reason = "sound for what keeps its file open, and older versions have it alone"
+                )]
+                let file = AsyncFd::with_interest(ChannelFile(beside.channel.clone()), Interest::READABLE);
+                *watch = Some(file.map_err(|error| Error::io(op, &error))?);
+            }
+            let Some(file) = watch.as_ref() else { return Poll::Pending };
+            match ready!(file.poll_read_ready(&mut Context::from_waker(&waker))) {
+                Ok(mut ready) => {
+                    // Before the event is read: one that comes later makes the file readable anew.
+                    ready.clear_ready();
+                    return Poll::Ready(Ok(()));
+                }
+                // The runtime of the task that registered the file has ended: it is registered again, with this one.
+                Err(_) => *watch = None,
+            }
+        }
+    }
+}
+
 impl<T, E: From<Error>> Future for Waiting<'_, T, E> {
     type Output = Result<T, E>;
 
@@ -77,6 +122,11 @@ impl<T, E: From<Error>> Future for Waiting<'_, T, E> {
         loop {
             if let Poll::Ready(result) = self.work.as_mut().poll(context) {
                 return Poll::Ready(result);
+            }
+            if let Some(beside) = self.beside.get()
+                && beside.watch.poll(beside, self.op())?.is_ready()
+            {
+                continue;
             }
             let ticket = *self.ticket.get_or_insert_with(|| shared.dispatch().number());
             if !shared.dispatch().wants_to_read(Kind::Task, ticket, context.waker()) {

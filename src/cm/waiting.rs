@@ -2,16 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
+use super::beside::Beside;
 use super::dispatch::Kind;
 use super::shared::Shared;
+use super::sleeper::Sleeper;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::event;
 
@@ -25,6 +26,8 @@ const HELPED: Duration = Duration::from_millis(10);
 pub struct Waiting<'a, T, E = Error> {
     pub(super) shared: Arc<Shared>,
     op: &'static str,
+    /// A channel that is watched too, from when the call has one.
+    pub(super) beside: Arc<OnceLock<Arc<Beside>>>,
     pub(super) work: Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>,
     /// Its ticket as a task that reads, if it is one.
     #[cfg(feature = "tokio")]
@@ -34,20 +37,6 @@ pub struct Waiting<'a, T, E = Error> {
 impl<T, E> std::fmt::Debug for Waiting<'_, T, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Waiting").field("op", &self.op).finish_non_exhaustive()
-    }
-}
-
-/// A thread that sleeps until something happens to its call.
-#[derive(Debug)]
-struct Sleeper {
-    thread: Thread,
-    is_woken: AtomicBool,
-}
-
-impl Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        self.is_woken.store(true, Ordering::Release);
-        self.thread.unpark();
     }
 }
 
@@ -72,10 +61,17 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
         Self {
             shared: shared.clone(),
             op,
+            beside: Arc::default(),
             work: Box::pin(work),
             #[cfg(feature = "tokio")]
             ticket: None,
         }
+    }
+
+    /// Also watches the channel that the call puts here.
+    pub(super) fn beside(mut self, beside: Arc<OnceLock<Arc<Beside>>>) -> Self {
+        self.beside = beside;
+        self
     }
 
     #[cfg(feature = "tokio")]
@@ -90,13 +86,13 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
     pub fn within(mut self, timeout: Duration) -> Result<T, E> {
         self.shared.check_origin(self.op)?;
         let deadline = Instant::now().checked_add(timeout);
-        let sleeper = Arc::new(Sleeper { thread: std::thread::current(), is_woken: AtomicBool::new(false) });
+        let sleeper = Sleeper::here();
         let waker = Waker::from(sleeper.clone());
         let mut context = Context::from_waker(&waker);
         let shared = self.shared.clone();
         let mut reading = None;
         loop {
-            sleeper.is_woken.store(false, Ordering::Relaxed);
+            sleeper.begin();
             if let Poll::Ready(result) = self.work.as_mut().poll(&mut context) {
                 return result;
             }
@@ -112,33 +108,42 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
                 }
                 continue;
             };
-            if shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker) {
-                // What happened before it became the reader was announced to this thread, not to the file.
-                if sleeper.is_woken.load(Ordering::Acquire) {
-                    continue;
-                }
-                let is_helped = shared.helped.load(Ordering::Relaxed) > 0;
-                let nap = match (left, is_helped) {
-                    (left, true) => Some(left.map_or(HELPED, |left| left.min(HELPED))),
-                    (left, false) => left,
-                };
-                if event::wait(self.op, &shared.events(), nap)? {
-                    shared.read(self.op, Kind::Thread)?;
-                }
-            } else {
-                sleep(&sleeper, left);
+            if self.beside.get().is_some() && sleeper.file().is_none() {
+                sleeper.make_file(self.op)?;
+                continue;
             }
+            let reads = shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker);
+            if !reads && self.beside.get().is_none() {
+                sleeper.sleep(left);
+                continue;
+            }
+            // What happened before it sleeps on files was announced to this thread, not to the files.
+            if sleeper.is_woken() {
+                continue;
+            }
+            let is_helped = reads && shared.helped.load(Ordering::Relaxed) > 0;
+            let nap = match (left, is_helped) {
+                (left, true) => Some(left.map_or(HELPED, |left| left.min(HELPED))),
+                (left, false) => left,
+            };
+            self.doze(&sleeper, reads, nap)?;
         }
     }
-}
 
-/// Sleeps until the sleeper is woken, or so long.
-fn sleep(sleeper: &Sleeper, left: Option<Duration>) {
-    if !sleeper.is_woken.load(Ordering::Acquire) {
-        match left {
-            Some(left) => std::thread::park_timeout(left),
-            None => std::thread::park(),
+    /// Sleeps until something happens to the manager's file, if this thread reads it, or to the channel. Reads one event.
+    fn doze(&self, sleeper: &Sleeper, reads: bool, nap: Option<Duration>) -> Result<()> {
+        let events = self.shared.events();
+        let beside = self.beside.get().map(|beside| beside.file());
+        let files = [reads.then_some(events), beside, beside.and(sleeper.file())];
+        let files: Vec<_> = files.into_iter().flatten().collect();
+        let ready = event::wait_each(self.op, &files, nap)?;
+        if beside.is_some() && ready.last() == Some(&true) {
+            sleeper.clear();
         }
+        if reads && ready.first() == Some(&true) {
+            self.shared.read(self.op, Kind::Thread)?;
+        }
+        Ok(())
     }
 }
 

@@ -63,6 +63,16 @@ pub(crate) fn wait(op: &'static str, fd: &impl AsFd, timeout: Option<Duration>) 
 
 /// Waits until one of these can be read, or until `timeout` (`None`: for ever). True if one can be read; false also if a signal arrived.
 pub(crate) fn wait_any(op: &'static str, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+    Ok(wait_each(op, fds, timeout)?.contains(&true))
+}
+
+/// Waits until one of these can be read, or until `timeout` (`None`: for ever). Says of each whether it can be read; of none also if a
+/// signal arrived.
+pub(crate) fn wait_each(
+    op: &'static str,
+    fds: &[BorrowedFd<'_>],
+    timeout: Option<Duration>,
+) -> Result<Vec<bool>> {
     // In whole milliseconds, rounded up.
     let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
@@ -73,8 +83,9 @@ pub(crate) fn wait_any(op: &'static str, fds: &[BorrowedFd<'_>], timeout: Option
     });
     let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
     match poll(&mut fds, timeout) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::EINTR) => Ok(false),
+        // An error or the end of a file is an answer too: the next read reports it.
+        Ok(_) => Ok(fds.iter().map(|fd| fd.revents().is_none_or(|events| !events.is_empty())).collect()),
+        Err(Errno::EINTR) => Ok(vec![false; fds.len()]),
         Err(errno) => Err(Error::kernel(op, errno)),
     }
 }

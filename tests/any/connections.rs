@@ -16,19 +16,19 @@ use uverbs::{
     Status,
 };
 
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A manager, and an address of the device under test.
-struct Place {
-    cm: Cm,
-    address: IpAddr,
-    context: Context,
+pub(crate) struct Place {
+    pub(crate) cm: Cm,
+    pub(crate) address: IpAddr,
+    pub(crate) context: Context,
     is_iwarp: bool,
 }
 
 /// One end of a connection, without its queue pair.
 #[derive(Debug)]
-struct End {
+pub(crate) struct End {
     cq: CompletionQueue,
     memory: MemoryRegion,
 }
@@ -70,7 +70,7 @@ impl End {
 }
 
 /// Runs a behaviour wherever there is a connection manager, and checks that no identifier is left.
-fn on_every_network(behaviour: impl Fn(&Place)) {
+pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
     let on_soft = |target: &Target| {
         let (network, device) = (SoftNetwork::default(), target.soft.as_ref().expect("soft"));
         let address: IpAddr = "10.0.0.1".parse().unwrap();
@@ -101,7 +101,7 @@ fn on_every_network(behaviour: impl Fn(&Place)) {
 
 impl Place {
     /// A listener on a port that the kernel chooses.
-    fn listen(&self) -> (Listener, SocketAddr) {
+    pub(crate) fn listen(&self) -> (Listener, SocketAddr) {
         let listener = self.cm.listen(SocketAddr::new(self.address, 0)).unwrap();
         let address = listener.address().unwrap();
         assert_eq!(address.ip(), self.address);
@@ -112,12 +112,12 @@ impl Place {
         self.cm.resolve(address).run().within(LONG).unwrap()
     }
 
-    fn connect(&self, address: SocketAddr) -> (End, Connect) {
+    pub(crate) fn connect(&self, address: SocketAddr) -> (End, Connect) {
         let (end, qp) = End::new(&self.context);
         (end, self.find(address).connect(qp).unwrap())
     }
 
-    fn accept(&self, incoming: Incoming) -> (End, Accept) {
+    pub(crate) fn accept(&self, incoming: Incoming) -> (End, Accept) {
         let (end, qp) = End::new(&self.context);
         (end, incoming.accept(qp).unwrap())
     }

@@ -9,6 +9,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cm_messages;
 mod completion_counter;
 mod connected;
 mod connections;
