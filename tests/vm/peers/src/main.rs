@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: peers cmatose|cmtime listen|connect ADDRESS:PORT CONNECTIONS | cycles ADDRESS COUNT \
-    | many ADDRESS COUNT | cancel ADDRESS:PORT";
+    | many ADDRESS COUNT | cancel|reach ADDRESS:PORT";
 
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -23,6 +23,7 @@ fn run(arguments: &[&str]) -> Result {
         ["cmtime", "connect", at, count] => peers::connect(place(at)?, count.parse()?, false),
         ["cycles", at, count] => costs::cycles(address(at)?, count.parse()?),
         ["many", at, count] => costs::many(address(at)?, count.parse()?),
+        ["reach", at] => costs::reach(place(at)?),
         ["cancel", at] => costs::cancel(place(at)?),
         _ => Err(USAGE.into()),
     }
