@@ -116,7 +116,7 @@ pub use uverbs_abi as abi;
 pub use uverbs_abi::types::{AccessFlags, QpAttrMask, ReadCountersFlags, WcFlags};
 
 pub use self::completion_counter::{
-    CompletionCounter, CompletionCounterBuilder, CompletionCounterCaps, Counted, CounterEvents,
+    Canceller, CompletionCounter, CompletionCounterBuilder, CompletionCounterCaps, Counted, CounterEvents,
     CounterSource, Wait, WaitHandle, WaitObject, WaitSet,
 };
 pub use self::counters::{

@@ -1,8 +1,10 @@
 //! Completion counters: how many operations have completed, and waiting for a number of them.
 
+mod cancel;
 mod future;
 mod hardware;
 mod ledger;
+mod lobby;
 mod log;
 mod on_device;
 mod registry;
@@ -22,9 +24,12 @@ use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 use uverbs_abi::types::comp_cntr_entry;
 
+pub(crate) use self::cancel::Cancel;
+pub use self::cancel::Canceller;
 pub use self::future::Wait;
 pub(crate) use self::hardware::{Attached, insist};
 pub use self::ledger::Counted;
+use self::lobby::Presence;
 pub(crate) use self::log::{Kind, Posted};
 pub use self::on_device::CompletionCounterCaps;
 pub(crate) use self::registry::{Bound, Registry, Tally};
@@ -298,6 +303,7 @@ impl CompletionCounter {
     /// # Errors
     /// [`OperationFailed`](crate::ErrorKind::OperationFailed) if the error value changes after the start of the call, even if it
     /// changes back immediately; [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`, without any effect on the counter;
+    /// [`Cancelled`](crate::ErrorKind::Cancelled) if a [canceller](Self::canceller) has ended the wait;
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the wait object is [`WaitObject::None`] or [`WaitObject::Set`].
     #[inline]
     #[doc(alias = "fi_cntr_wait")]
@@ -324,6 +330,14 @@ impl CompletionCounter {
     /// The future returns those of [`wait`](Self::wait), except for the timeout, which the runtime provides.
     pub fn wait_async(&self, threshold: u64) -> Wait<'_> {
         Wait::new(&self.state, threshold)
+    }
+
+    /// A handle that ends waits for this counter from another thread: [`wait`](Self::wait), [`wait_since`](Self::wait_since),
+    /// [`wait_async`](Self::wait_async) and [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until). Neither value
+    /// changes. It does not signal the wait object.
+    #[doc(alias = "fi_cntr_wait")]
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(self.state.lobby.clone())
     }
 
     /// Arms the wait object: it is signalled once, when the value is `threshold` or more or the error value changes. Returns true
@@ -424,10 +438,13 @@ impl CompletionCounter {
     /// Makes `file` readable when a wait for the threshold has ended, unless the wait has already ended.
     pub(crate) fn tell_file(&self, file: Arc<EventFd>, threshold: u64) -> FileWait<'_> {
         let state = &*self.state;
-        let failures = state.failures(None).unwrap_or_default();
         let waiter = Waiter::file(threshold, file.clone());
-        let outcome = state.register(&waiter, failures);
-        FileWait { state, file, threshold, failures, waiter, outcome }
+        let presence = state.begin(threshold, None);
+        let outcome = match &presence {
+            Ok(presence) => state.register(&waiter, presence),
+            Err(outcome) => Some(*outcome),
+        };
+        FileWait { state, file, threshold, presence, waiter, outcome }
     }
 }
 
@@ -437,8 +454,7 @@ pub(crate) struct FileWait<'a> {
     state: &'a State,
     file: Arc<EventFd>,
     threshold: u64,
-    /// Number of changes of the error value when the wait began.
-    failures: u64,
+    presence: Result<Presence<'a>, Outcome>,
     waiter: Arc<Waiter>,
     outcome: Option<Outcome>,
 }
@@ -454,7 +470,14 @@ impl FileWait<'_> {
             // An empty file is not an error.
             let _ = self.file.read();
             self.waiter = Waiter::file(self.threshold, self.file.clone());
-            self.outcome = self.state.register(&self.waiter, self.failures);
+            // A wait that had ended when it began begins again.
+            if self.presence.is_err() {
+                self.presence = self.state.begin(self.threshold, None);
+            }
+            self.outcome = match &self.presence {
+                Ok(presence) => self.state.register(&self.waiter, presence),
+                Err(outcome) => Some(*outcome),
+            };
         }
     }
 }

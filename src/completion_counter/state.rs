@@ -13,6 +13,9 @@
 //! woken. A waiter that is not in the list compares the number of changes, not the value, because the value may have been changed
 //! back.
 //!
+//! A wait that is cancelled ends like one that fails, and the counter does not change. Waits are counted from their beginning to their end
+//! (`Presence`), also while they are not in the list: a cancel ends these, or if there are none, the next one.
+//!
 //! A waiter that was woken for the value reads it again before its wait ends, because the value may have been set back. In that
 //! case the waiter enters the list again.
 
@@ -24,22 +27,16 @@ use nix::errno::Errno;
 use uverbs_abi::types::comp_cntr_entry;
 
 use super::hardware::Hardware;
-use super::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
+use super::lobby::{Lobby, Presence, Waiting};
+use super::sync::{AtomicU64, MutexGuard, Ordering};
 use super::wait_object::Signal;
 use super::waiter::{Outcome, Waiter};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Value;
-use crate::kernel::process::Origin;
-
-/// Value of `lowest` when there are no waiters. A waiter with just this threshold is woken too, because the value reaches it.
-const NOBODY: u64 = u64::MAX;
 
 /// The part of a counter that is shared with the queue pairs to which it is bound.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// The process that owns the counter. It is checked before the lock is taken, because a child of `fork` must not wait for
-    /// that lock, and because the wait object belongs to the parent.
-    origin: Origin,
     successes: AtomicU64,
     lowest: AtomicU64,
     errors: AtomicU64,
@@ -53,42 +50,21 @@ pub(crate) struct State {
     /// Number of queue pairs to which it is bound.
     pub(super) bound: AtomicU32,
     pub(super) flags: AtomicU64,
-    waiting: Mutex<Waiting>,
+    pub(super) lobby: Arc<Lobby>,
     pub(super) signal: Signal,
     /// The device's counter, if there is one. The values here are then the last ones that were read from it.
     pub(super) hardware: Option<Hardware>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    list: Vec<Arc<Waiter>>,
-    /// The threshold for which the wait object is armed.
-    armed: Option<u64>,
-}
-
-impl Waiting {
-    fn lowest(&self) -> u64 {
-        let thresholds = self.list.iter().map(|waiter| waiter.threshold).chain(self.armed);
-        thresholds.min().unwrap_or(NOBODY)
-    }
-
-    /// Removes a waiter. Returns false if it is no longer in the list.
-    fn remove(&mut self, waiter: &Arc<Waiter>) -> bool {
-        let before = self.list.len();
-        self.list.retain(|known| !Arc::ptr_eq(known, waiter));
-        self.list.len() < before
-    }
 }
 
 impl State {
     pub(super) fn new(signal: Signal, bytes: bool, cookie: u64) -> Self {
         // Until it is armed for another value, the wait object signals the first change.
         let armed = signal.is_signalled().then_some(1);
-        let waiting = Waiting { list: Vec::new(), armed };
+        let lobby = Lobby::new(armed);
+        let lowest = lobby.lock().lowest();
         Self {
-            origin: Origin::here(),
             successes: AtomicU64::new(0),
-            lowest: AtomicU64::new(waiting.lowest()),
+            lowest: AtomicU64::new(lowest),
             errors: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             cookie,
@@ -96,7 +72,7 @@ impl State {
             bytes,
             bound: AtomicU32::new(0),
             flags: AtomicU64::new(0),
-            waiting: Mutex::new(waiting),
+            lobby,
             signal,
             hardware: None,
         }
@@ -139,6 +115,12 @@ impl State {
         self.hardware.as_ref().map_or(Ok(()), |hardware| self.ask(hardware))
     }
 
+    /// Number of waits in progress.
+    #[cfg(all(test, not(uverbs_loom)))]
+    pub(super) fn waits(&self) -> u32 {
+        self.lock().cancels.waits()
+    }
+
     #[cfg(all(test, not(uverbs_loom)))]
     pub(super) fn waiters(&self) -> usize {
         self.lock().list.len()
@@ -147,7 +129,7 @@ impl State {
     /// Refuses `op` in a child of `fork`.
     #[inline]
     pub(super) fn check_origin(&self, op: &'static str) -> Result<()> {
-        self.origin.check(op)
+        self.lobby.origin.check(op)
     }
 
     /// Whether the counter counts bytes instead of operations.
@@ -213,7 +195,7 @@ impl State {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        lock(&self.waiting)
+        self.lobby.lock()
     }
 
     /// Wakes all waiters whose threshold is at most `value`. In a child of `fork` it does nothing: the waiters are copies of the
@@ -221,7 +203,7 @@ impl State {
     #[cold]
     #[inline(never)]
     fn reach(&self, value: u64) {
-        if !self.origin.is_here() {
+        if !self.lobby.origin.is_here() {
             return;
         }
         self.tell(self.lock(), Outcome::Reached, |threshold| threshold <= value);
@@ -238,20 +220,33 @@ impl State {
         }
     }
 
-    /// Number of changes of the error value so far. Returns nothing if `errors` is given and is not the error value, and in a
-    /// child of `fork`.
-    pub(super) fn failures(&self, errors: Option<u64>) -> Option<u64> {
-        if !self.origin.is_here() {
-            return None;
+    /// Number of changes of the error value so far.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Begins a wait. If it has ended already, returns how: the threshold is reached, `errors` is given and is not the error value, or
+    /// waits were cancelled while there was none. In a child of `fork` every wait has failed.
+    pub(super) fn begin(&self, threshold: u64, errors: Option<u64>) -> Result<Presence<'_>, Outcome> {
+        let is_reached = || self.stands(Outcome::Reached, threshold);
+        let ended = |outcome| if is_reached() { Outcome::Reached } else { outcome };
+        if !self.lobby.origin.is_here() {
+            return Err(ended(Outcome::Failed));
         }
-        let _waiting = self.lock();
-        let is_known = errors.is_none_or(|errors| self.errors.load(Ordering::Relaxed) == errors);
-        is_known.then(|| self.failures.load(Ordering::Relaxed))
+        let mut waiting = self.lock();
+        if errors.is_some_and(|errors| self.errors.load(Ordering::Relaxed) != errors) {
+            return Err(ended(Outcome::Failed));
+        }
+        if is_reached() {
+            return Err(Outcome::Reached);
+        }
+        let cancels = waiting.cancels.enter().ok_or(Outcome::Cancelled)?;
+        Ok(Presence { lobby: &self.lobby, failures: self.failures.load(Ordering::Relaxed), cancels })
     }
 
     /// Whether this outcome of a wait is still true.
     pub(super) fn stands(&self, outcome: Outcome, threshold: u64) -> bool {
-        outcome == Outcome::Failed || self.successes.load(Ordering::Acquire) >= threshold
+        outcome != Outcome::Reached || self.successes.load(Ordering::Acquire) >= threshold
     }
 
     /// Ends the waits whose threshold satisfies `is_meant`, and wakes the waiters.
@@ -280,15 +275,17 @@ impl State {
     }
 
     /// Adds a waiter to the list, unless its wait has already ended: the threshold is reached, or the error value has changed
-    /// since its number of changes was `failures`.
-    pub(super) fn register(&self, waiter: &Arc<Waiter>, failures: u64) -> Option<Outcome> {
+    /// since the wait began, or it was cancelled.
+    pub(super) fn register(&self, waiter: &Arc<Waiter>, wait: &Presence<'_>) -> Option<Outcome> {
         let mut waiting = self.lock();
         waiting.list.push(waiter.clone());
         self.lowest.store(waiting.lowest(), Ordering::Relaxed);
         let outcome = if self.meet_adders() >= waiter.threshold {
             Outcome::Reached
-        } else if self.failures.load(Ordering::Relaxed) != failures {
+        } else if self.failures.load(Ordering::Relaxed) != wait.failures {
             Outcome::Failed
+        } else if waiting.cancels.count() != wait.cancels {
+            Outcome::Cancelled
         } else {
             return None;
         };
@@ -299,7 +296,7 @@ impl State {
 
     /// Removes a waiter from the list. Returns the outcome if it is no longer in the list.
     pub(super) fn withdraw(&self, waiter: &Arc<Waiter>) -> Option<Outcome> {
-        if !self.origin.is_here() {
+        if !self.lobby.origin.is_here() {
             return waiter.outcome();
         }
         let mut waiting = self.lock();
@@ -336,17 +333,17 @@ impl State {
         self.allow_waiting()?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.refresh()?;
-        let Some(failures) = self.failures(errors) else {
-            let reached = self.stands(Outcome::Reached, threshold);
-            return told(OP_WAIT, Some(if reached { Outcome::Reached } else { Outcome::Failed }));
+        let wait = match self.begin(threshold, errors) {
+            Ok(wait) => wait,
+            Err(outcome) => return told(OP_WAIT, Some(outcome)),
         };
         let outcome = match self.signal {
-            Signal::Yield => self.spin(threshold, failures, deadline, None, || ())?,
+            Signal::Yield => self.spin(threshold, &wait, deadline, None, || ())?,
             _ if self.hardware.is_some() => {
                 let pause = Some(Instant::now() + SPINS);
-                self.spin(threshold, failures, deadline, pause, || ())?
+                self.spin(threshold, &wait, deadline, pause, || ())?
             }
-            _ => self.sleep(threshold, failures, deadline),
+            _ => self.sleep(threshold, &wait, deadline),
         };
         told(OP_WAIT, outcome)
     }
@@ -374,10 +371,10 @@ impl State {
         Ok(())
     }
 
-    fn sleep(&self, threshold: u64, failures: u64, deadline: Option<Instant>) -> Option<Outcome> {
+    fn sleep(&self, threshold: u64, wait: &Presence<'_>, deadline: Option<Instant>) -> Option<Outcome> {
         loop {
             let waiter = Waiter::thread(threshold);
-            if let Some(outcome) = self.register(&waiter, failures) {
+            if let Some(outcome) = self.register(&waiter, wait) {
                 return Some(outcome);
             }
             let outcome = waiter.sleep(deadline).or_else(|| self.withdraw(&waiter))?;
@@ -396,8 +393,10 @@ impl State {
     ) -> Result<Option<Outcome>> {
         self.check_origin(OP_WAIT)?;
         self.refresh()?;
-        let failures = self.failures(None).unwrap_or_default();
-        self.spin(threshold, failures, deadline, None, before)
+        match self.begin(threshold, None) {
+            Ok(wait) => self.spin(threshold, &wait, deadline, None, before),
+            Err(outcome) => Ok(Some(outcome)),
+        }
     }
 
     /// Polls the counter, and calls `before` each time before it reads the value. From `pause` on, if it is given, it sleeps
@@ -405,7 +404,7 @@ impl State {
     pub(super) fn spin(
         &self,
         threshold: u64,
-        failures: u64,
+        wait: &Presence<'_>,
         deadline: Option<Instant>,
         pause: Option<Instant>,
         mut before: impl FnMut(),
@@ -417,8 +416,11 @@ impl State {
             if self.stands(Outcome::Reached, threshold) {
                 return Ok(Some(Outcome::Reached));
             }
-            if self.failures.load(Ordering::Acquire) != failures {
+            if self.failures() != wait.failures {
                 return Ok(Some(Outcome::Failed));
+            }
+            if self.lobby.has_ended(wait.cancels) {
+                return Ok(Some(Outcome::Cancelled));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(None);
@@ -456,6 +458,9 @@ pub(crate) fn told(op: &'static str, outcome: Option<Outcome>) -> Result<()> {
         Some(Outcome::Reached) => Ok(()),
         Some(Outcome::Failed) => {
             Err(Error::operation_failed(op, "the error value has changed: see `read_err`"))
+        }
+        Some(Outcome::Cancelled) => {
+            Err(Error::refused(op, Errno::ECANCELED, "the wait was cancelled; the counter is as it was"))
         }
         None => Err(Error::refused(op, Errno::ETIMEDOUT, "the counter has not reached the threshold")),
     }

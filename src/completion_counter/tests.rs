@@ -163,6 +163,67 @@ mod loom {
         });
     }
 
+    fn is_cancelled(ended: crate::kernel::error::Result<()>) -> bool {
+        ended.is_err_and(|error| error.kind() == ErrorKind::Cancelled)
+    }
+
+    #[test]
+    fn a_cancel_ends_the_wait_before_or_after_it() {
+        in_any_order(2, || {
+            let counter = counter();
+            let canceller = counter.canceller();
+            let other = spawn(move || canceller.cancel());
+            assert!(is_cancelled(counter.wait(1, None)));
+            other.join().unwrap();
+            assert_eq!((counter.read(), counter.read_err()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_cancel_ends_the_wait_of_a_task_before_or_after_it() {
+        in_any_order(2, || {
+            let counter = counter();
+            let canceller = counter.canceller();
+            let other = spawn(move || canceller.cancel());
+            assert!(is_cancelled(::loom::future::block_on(async { counter.wait_async(1).await })));
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_cancel_and_an_add_end_one_wait_and_leave_no_other_behind() {
+        in_any_order(3, || {
+            let counter = counter();
+            let (one, two, canceller) = (counter.clone(), counter.clone(), counter.canceller());
+            let waiter = spawn(move || match one.wait(1, None) {
+                Ok(()) => assert_eq!(one.read(), 1),
+                ended => assert!(is_cancelled(ended)),
+            });
+            let adder = spawn(move || two.add(1).unwrap());
+            canceller.cancel();
+            waiter.join().unwrap();
+            adder.join().unwrap();
+            // Whether or not the cancel has found a wait, a value that is reached is reached.
+            counter.wait(1, None).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_cancel_is_not_lost_on_a_wait_whose_value_is_set_back() {
+        in_any_order(3, || {
+            let counter = counter();
+            let (one, canceller) = (counter.clone(), counter.canceller());
+            let setter = spawn(move || [1, 0].map(|value| one.set(value).unwrap()));
+            let other = spawn(move || canceller.cancel());
+            // It saw the value in time, or it is cancelled, also if it was just going back to the list.
+            if let Err(error) = counter.wait(1, None) {
+                assert_eq!(error.kind(), ErrorKind::Cancelled);
+            }
+            setter.join().unwrap();
+            other.join().unwrap();
+        });
+    }
+
     #[test]
     fn a_task_with_another_waker_is_woken_by_that() {
         in_any_order(2, || {
@@ -187,7 +248,8 @@ mod threads {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
-    use super::super::{CompletionCounter, Outcome, WaitObject, event_file};
+    use super::super::{CompletionCounter, Outcome, WaitObject, WaitSet, event_file};
+    use crate::kernel::error::ErrorKind;
 
     /// Miri is slow.
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 20_000 };
@@ -234,12 +296,66 @@ mod threads {
     #[test]
     fn a_spinning_wait_misses_no_failure_between_two_looks() {
         let counter = CompletionCounter::new(WaitObject::Yield).unwrap();
-        let look = |failures| counter.state().spin(1, failures, Some(Instant::now()), None, || ()).unwrap();
-        let failures = counter.state().failures(None).unwrap();
-        assert_eq!(look(failures), None);
+        let wait = counter.state().begin(1, None).unwrap();
+        let look = || counter.state().spin(1, &wait, Some(Instant::now()), None, || ()).unwrap();
+        assert_eq!(look(), None);
         counter.add_err(1).unwrap();
         counter.set_err(0).unwrap();
-        assert_eq!(look(failures), Some(Outcome::Failed));
+        assert_eq!(look(), Some(Outcome::Failed));
+    }
+
+    #[test]
+    fn a_cancel_ends_all_waits_in_progress_or_the_next_one_and_no_other() {
+        let objects = [WaitObject::Unspecified, WaitObject::Yield];
+        for counter in objects.map(|object| CompletionCounter::new(object).unwrap()) {
+            let canceller = counter.canceller();
+            let is_in_progress = |count| {
+                while counter.state().waits() < count {
+                    std::thread::yield_now();
+                }
+            };
+            let soon = Some(Duration::from_millis(1));
+            std::thread::scope(|scope| {
+                let waits = [1, 5, 5].map(|value| {
+                    scope.spawn({
+                        let counter = &counter;
+                        move || counter.wait(value, None).unwrap_err().kind()
+                    })
+                });
+                is_in_progress(3);
+                canceller.clone().cancel();
+                for wait in waits {
+                    assert_eq!(wait.join().unwrap(), ErrorKind::Cancelled);
+                }
+            });
+            assert_eq!(counter.wait(1, soon).unwrap_err().kind(), ErrorKind::TimedOut);
+            canceller.cancel();
+            canceller.cancel();
+            let kinds = [(); 2].map(|()| counter.wait(1, soon).unwrap_err().kind());
+            assert_eq!(kinds, [ErrorKind::Cancelled, ErrorKind::TimedOut]);
+            assert_eq!((counter.read(), counter.read_err(), counter.state().waits()), (0, 0, 0));
+            canceller.cancel();
+            counter.add(1).unwrap();
+            counter.wait(1, None).unwrap();
+            drop(counter);
+            canceller.cancel();
+        }
+    }
+
+    #[test]
+    fn a_cancel_ends_the_wait_for_a_set_and_no_signal_is_lost() {
+        let set = WaitSet::new();
+        let counter = CompletionCounter::new(WaitObject::Set(set.clone())).unwrap();
+        let canceller = set.canceller();
+        std::thread::scope(|scope| {
+            let wait = scope.spawn(|| set.wait(None).unwrap_err().kind());
+            canceller.cancel();
+            assert_eq!(wait.join().unwrap(), ErrorKind::Cancelled);
+        });
+        canceller.cancel();
+        counter.add(1).unwrap();
+        set.wait(None).unwrap();
+        assert_eq!(set.wait(None).unwrap_err().kind(), ErrorKind::Cancelled);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::cancel::{Cancel, Canceller, Cancels};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Origin;
 
@@ -153,7 +154,7 @@ impl Default for WaitSet {
     fn default() -> Self {
         Self(Arc::new(WaitSetCore {
             origin: Origin::here(),
-            signalled: Mutex::default(),
+            waiting: Mutex::default(),
             changed: Condvar::new(),
         }))
     }
@@ -163,8 +164,23 @@ impl Default for WaitSet {
 struct WaitSetCore {
     /// Checked before the lock, for which a child of `fork` must not wait.
     origin: Origin,
-    signalled: Mutex<bool>,
+    waiting: Mutex<SetWaits>,
     changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SetWaits {
+    is_signalled: bool,
+    cancels: Cancels,
+}
+
+impl Cancel for WaitSetCore {
+    fn cancel(&self) {
+        if self.origin.is_here() {
+            self.waiting.lock().unwrap_or_else(PoisonError::into_inner).cancels.cancel();
+            self.changed.notify_all();
+        }
+    }
 }
 
 impl WaitSet {
@@ -178,33 +194,53 @@ impl WaitSet {
     /// should wait for a set.
     ///
     /// # Errors
-    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of
-    /// `fork`.
+    /// [`TimedOut`](crate::ErrorKind::TimedOut) after `timeout`; [`Cancelled`](crate::ErrorKind::Cancelled) if a
+    /// [canceller](Self::canceller) has ended the wait; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     #[doc(alias = "fi_wait")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<()> {
         self.0.origin.check("wait_set.wait")?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut signalled = self.0.signalled.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*signalled {
-            signalled = match deadline {
-                None => self.0.changed.wait(signalled).unwrap_or_else(PoisonError::into_inner),
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut waiting.is_signalled) {
+            return Ok(());
+        }
+        let Some(cancels) = waiting.cancels.enter() else { return Err(cancelled()) };
+        let end = loop {
+            if std::mem::take(&mut waiting.is_signalled) {
+                break Ok(());
+            }
+            if waiting.cancels.count() != cancels {
+                break Err(cancelled());
+            }
+            waiting = match deadline {
+                None => self.0.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         let hint = "no counter of the set has reached the value for which it is armed";
-                        return Err(Error::refused("wait_set.wait", Errno::ETIMEDOUT, hint));
+                        break Err(Error::refused("wait_set.wait", Errno::ETIMEDOUT, hint));
                     }
-                    let waited = self.0.changed.wait_timeout(signalled, left);
+                    let waited = self.0.changed.wait_timeout(waiting, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-        }
-        *signalled = false;
-        Ok(())
+        };
+        waiting.cancels.leave();
+        end
+    }
+
+    /// A handle that ends waits for this set from another thread.
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(self.0.clone())
     }
 
     fn raise(&self) {
-        *self.0.signalled.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_signalled = true;
         self.0.changed.notify_one();
     }
+}
+
+#[cold]
+fn cancelled() -> Error {
+    Error::refused("wait_set.wait", Errno::ECANCELED, "the wait was cancelled")
 }

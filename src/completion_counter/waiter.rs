@@ -15,11 +15,14 @@ pub(crate) enum Outcome {
     Reached,
     /// The error value has changed.
     Failed,
+    /// The wait was cancelled.
+    Cancelled,
 }
 
 const OPEN: u8 = 0;
 const REACHED: u8 = 1;
 const FAILED: u8 = 2;
+const CANCELLED: u8 = 3;
 
 /// One waiter. The outcome is written once, under the counter's lock, when the waiter is removed from the list. A waiter in the
 /// list is therefore still waiting.
@@ -64,6 +67,7 @@ impl Waiter {
         match self.outcome.load(Ordering::Acquire) {
             REACHED => Some(Outcome::Reached),
             FAILED => Some(Outcome::Failed),
+            CANCELLED => Some(Outcome::Cancelled),
             _ => None,
         }
     }
@@ -72,6 +76,7 @@ impl Waiter {
         let outcome = match outcome {
             Outcome::Reached => REACHED,
             Outcome::Failed => FAILED,
+            Outcome::Cancelled => CANCELLED,
         };
         self.outcome.store(outcome, Ordering::Release);
     }

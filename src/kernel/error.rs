@@ -40,6 +40,10 @@ pub enum ErrorKind {
     /// The peer has refused the connection.
     #[doc(alias = "ECONNREFUSED")]
     Refused,
+    /// The wait was ended by a [`Canceller`](crate::Canceller).
+    #[doc(alias = "ECANCELED")]
+    #[doc(alias = "FI_ECANCELED")]
+    Cancelled,
     /// An operation that a completion counter counts has failed: its error value changed.
     #[doc(alias = "FI_EAVAIL")]
     OperationFailed,
@@ -63,6 +67,7 @@ impl ErrorKind {
             EIO => Self::Disassociated,
             ETIMEDOUT => Self::TimedOut,
             ECONNREFUSED => Self::Refused,
+            ECANCELED => Self::Cancelled,
             _ => Self::Other,
         }
     }
@@ -78,6 +83,7 @@ impl ErrorKind {
             Self::Disassociated => "device gone",
             Self::TimedOut => "timed out",
             Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
             Self::OperationFailed => "operation failed",
             Self::Malformed => "malformed answer",
             Self::Other => "failed",
@@ -258,7 +264,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::Malformed => Io::InvalidData,
             ErrorKind::TimedOut => Io::TimedOut,
             ErrorKind::Refused => Io::ConnectionRefused,
-            ErrorKind::OperationFailed | ErrorKind::Other => Io::Other,
+            ErrorKind::Cancelled | ErrorKind::OperationFailed | ErrorKind::Other => Io::Other,
         };
         Self::new(kind, error)
     }

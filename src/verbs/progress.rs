@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::sys::eventfd::EventFd;
 
-use crate::completion_counter::{CompletionCounter, CounterSource, event_file, told};
+use crate::completion_counter::{Cancel, Canceller, CompletionCounter, CounterSource, event_file, told};
 use crate::driver::completion::Completion;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::event;
@@ -155,6 +155,18 @@ pub struct Progress {
 struct Stop {
     wanted: AtomicBool,
     file: EventFd,
+    origin: Origin,
+}
+
+impl Cancel for Stop {
+    fn cancel(&self) {
+        // A child of `fork` shares the file with its parent.
+        if self.origin.is_here() {
+            self.wanted.store(true, Ordering::Release);
+            // A file that is full is readable.
+            let _ = self.file.write(1);
+        }
+    }
 }
 
 impl Progress {
@@ -172,7 +184,7 @@ impl Progress {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         };
         let origin = Origin::new().map_err(|errno| Error::kernel(op, errno))?;
-        let stop = Arc::new(Stop { wanted: AtomicBool::new(false), file: event_file(op)? });
+        let stop = Arc::new(Stop { wanted: AtomicBool::new(false), file: event_file(op)?, origin });
         let seen = stop.clone();
         let run = move || {
             let mut cq = cq;
@@ -196,15 +208,37 @@ impl Progress {
     /// If the thread has panicked, that is, if `take` has panicked.
     pub fn stop(mut self) -> Result<CompletionQueue> {
         self.origin.check("progress.stop")?;
-        match self.end() {
-            Some(Ok((cq, end))) => end.map(|()| cq),
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Err(Error::refused(
-                "progress.stop",
-                Errno::ESRCH,
-                "the thread has ended already; create another",
-            )),
-        }
+        given_back("progress.stop", self.end())
+    }
+
+    /// Waits until a [canceller](Self::canceller) ends the thread, or an error, and returns the queue.
+    ///
+    /// # Errors
+    /// As [`stop`](Self::stop).
+    ///
+    /// # Panics
+    /// As [`stop`](Self::stop).
+    ///
+    /// ```
+    /// # use uverbs::Progress;
+    /// # fn main() -> uverbs::Result<()> {
+    /// # let context = uverbs::SoftDevice::default().open()?;
+    /// # let channel = context.create_comp_channel()?;
+    /// let progress = Progress::start(context.cq(16).channel(&channel).create()?, |_completion| {})?;
+    /// let canceller = progress.canceller();
+    /// std::thread::spawn(move || canceller.cancel()); // or where a signal has arrived
+    /// let _cq = progress.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(mut self) -> Result<CompletionQueue> {
+        self.origin.check("progress.wait")?;
+        given_back("progress.wait", self.join())
+    }
+
+    /// A handle that ends the thread, from any other one. The queue is returned by [`wait`](Self::wait) or [`stop`](Self::stop).
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(self.stop.clone())
     }
 
     fn end(&mut self) -> Option<std::thread::Result<(CompletionQueue, Result<()>)>> {
@@ -212,10 +246,24 @@ impl Progress {
             std::mem::forget(self.thread.take());
             return None;
         }
-        self.stop.wanted.store(true, Ordering::Release);
-        // The write cannot block: nothing reads the file, and it is written at most twice.
-        let _ = self.stop.file.write(1);
+        self.stop.cancel();
+        self.join()
+    }
+
+    fn join(&mut self) -> Option<std::thread::Result<(CompletionQueue, Result<()>)>> {
         self.thread.take().map(JoinHandle::join)
+    }
+}
+
+/// What the thread has returned. `None` if there is no thread any more.
+fn given_back(
+    op: &'static str,
+    ended: Option<std::thread::Result<(CompletionQueue, Result<()>)>>,
+) -> Result<CompletionQueue> {
+    match ended {
+        Some(Ok((cq, end))) => end.map(|()| cq),
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => Err(Error::refused(op, Errno::ESRCH, "the thread has ended already; create another")),
     }
 }
 

@@ -130,10 +130,11 @@ impl MessagesBuilder {
 
     fn check(&self) -> Result<()> {
         let Terms { size, depth } = self.terms;
-        for (what, given) in [("bytes of a message", size), ("depth of messages", depth.into())] {
-            if given == 0 {
-                return Err(Error::outside(OP, what, given, "at least 1"));
-            }
+        if size == 0 {
+            return Err(Error::outside(OP, "bytes of a message", size, "at least 1"));
+        }
+        if depth == 0 {
+            return Err(Error::outside(OP, "depth of messages", depth, "at least 1"));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs docs/examples/connections.rs
+# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/cm_messages.rs docs/examples/connections.rs
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
 # due: tests/vm/siw/connections-siw.sh
@@ -16,7 +16,7 @@
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
-# tests: any::connections
+# tests: any::connections any::cm_messages
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
