@@ -34,7 +34,7 @@ impl Manager {
     #[doc(alias = "rdma_create_event_channel")]
     pub fn open() -> Result<Self> {
         let file = RdmaCm::open("cm.open")?;
-        let find = |index| Ok(crate::device::devices()?.indexed(index)?.clone());
+        let find = |index| crate::device::device_at("cm.device", index);
         Ok(Self(Shared::new(Box::new(file), Box::new(find))))
     }
 

@@ -71,15 +71,14 @@ impl Parameters {
 
     /// The parameters of a command. The depths are those of the device unless they were given, and at most these.
     pub(super) fn of(&self, qp: &QueuePair<Rc>, most: (u8, u8)) -> Result<ConnParam> {
-        let device = qp.shared().object().context().query_device()?.base;
-        let limit = |most: u8, device: u32| most.min(u8::try_from(device).unwrap_or(u8::MAX));
+        let device = qp.shared().object().context().read_depths()?;
         let (private_data, private_data_len) = self.data;
         Ok(ConnParam {
             qp_num: qp.number(),
             private_data,
             private_data_len,
-            responder_resources: self.incoming_reads.unwrap_or(limit(most.0, device.max_qp_rd_atom)),
-            initiator_depth: self.reads.unwrap_or(limit(most.1, device.max_qp_init_rd_atom)),
+            responder_resources: self.incoming_reads.unwrap_or(most.0.min(device.incoming)),
+            initiator_depth: self.reads.unwrap_or(most.1.min(device.own)),
             flow_control: 1,
             retry_count: self.retries,
             rnr_retry_count: self.rnr_retries,

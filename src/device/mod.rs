@@ -361,6 +361,21 @@ fn found(link: Result<impl netlink::Link>, root: &Path) -> Result<Devices> {
     }
 }
 
+/// The device that the kernel's answer to `op` names by its index. It is asked for alone; where netlink is refused, it is not found.
+pub(crate) fn device_at(op: &'static str, index: u32) -> Result<Device> {
+    found_at(op, netlink::Socket::open(op), &sysfs_root(), index)
+}
+
+fn found_at(op: &'static str, link: Result<impl netlink::Link>, root: &Path, index: u32) -> Result<Device> {
+    match link.and_then(|link| netlink::device_at(link, root, index)) {
+        Ok(Some(device)) => Ok(device),
+        Ok(None) => Err(Error::refused(op, Errno::ENODEV, "the device has no uverbs node")),
+        // `nldev_get_doit` (nldev.c, Linux 6.1).
+        Err(error) if error.errno() == Some(Errno::EINVAL as i32) => Err(Error::device_gone(op)),
+        Err(error) => Err(error.unsupported(NO_NETLINK)),
+    }
+}
+
 /// Every RDMA device in a sysfs tree; `root` is usually `/sys`.
 ///
 /// # Errors

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 use super::netlink::testing::{attribute, message};
 use super::netlink::{Link, ROOM};
 use super::{Device, found};
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// How the kernel in these tests fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,9 @@ struct Kernel {
     /// The index of the only device, and the number of its ports.
     index: u32,
     ports: u32,
-    /// The requests that it received.
+    /// The requests that it received, and how many were for a list.
     asked: Vec<u16>,
+    lists: usize,
     batches: Vec<Vec<u8>>,
 }
 
@@ -73,13 +74,14 @@ impl Link for Kernel {
 
 impl Kernel {
     fn new(fault: Fault, index: u32, ports: u32) -> Self {
-        Self { fault, index, ports, asked: Vec::new(), batches: Vec::new() }
+        Self { fault, index, ports, asked: Vec::new(), lists: 0, batches: Vec::new() }
     }
 
     fn answer(&mut self, header: &NlMsgHdr, query: &[u8]) -> Result<(), Errno> {
         let (sequence, op) = (header.nlmsg_seq, header.nlmsg_type & 0xff);
         self.asked.push(op);
         let is_list = header.nlmsg_flags & nl::FLAG_DUMP != 0;
+        self.lists += usize::from(is_list);
         let index = self.index.to_ne_bytes();
         let told = |attributes: &[(u16, &[u8])]| -> Vec<u8> {
             let is_told = |kind: u16| self.fault != Fault::Lacks(op, kind);
@@ -111,7 +113,7 @@ impl Kernel {
         }
         let mut end = if is_list { message(nl::MSG_DONE, sequence, &[0; 4]) } else { Vec::new() };
         // A request about another device than the existing one.
-        if op != op::GET && query.get(4..8) != Some(&index[..]) {
+        if !(op == op::GET && is_list) && query.get(4..8) != Some(&index[..]) {
             answer = message(nl::MSG_ERROR, sequence, &(-(Errno::EINVAL as i32)).to_ne_bytes());
             self.batches.push(answer);
             return Ok(());
@@ -260,6 +262,26 @@ fn a_device_that_is_not_the_first_is_asked_for_and_the_first_is_asked_for_once()
         assert_eq!(interfaces, [(1, "dummy0"), (2, "dummy1")][..ports as usize]);
         assert_eq!(devices[0].node(), Some(Path::new("/dev/infiniband/uverbs7")));
     }
+}
+
+#[test]
+fn a_device_is_found_by_its_index_without_a_list() {
+    let tree = Tree::rxe("at");
+    let at = |kernel: &mut Kernel, index| super::found_at("test", Ok(kernel), &tree.0, index);
+    for (ports, asked) in [(1, 3), (2, 5)] {
+        let mut kernel = Kernel::new(Fault::Nothing, 7, ports);
+        let device = at(&mut kernel, 7).expect("it is there");
+        assert_eq!((device.index(), device.name(), device.ports()), (Some(7), "rxe0", ports));
+        assert_eq!(device.interfaces().len(), ports as usize);
+        assert_eq!((kernel.asked.len(), kernel.lists), (asked, usize::from(ports > 1)));
+    }
+    let gone = at(&mut Kernel::new(Fault::Nothing, 7, 1), 8).expect_err("another index");
+    assert_eq!((gone.kind(), gone.op()), (ErrorKind::Disassociated, "test"));
+    let refused = at(&mut Kernel::new(Fault::Refused(op::GET, Errno::EPERM), 7, 1), 7);
+    assert_eq!(refused.expect_err("netlink is refused").kind(), ErrorKind::Unsupported);
+    // What netlink does not return is read from sysfs, as in a list.
+    let device = at(&mut Kernel::new(Fault::Refused(op::GET_CHARDEV, Errno::EPERM), 7, 1), 7);
+    assert_eq!(device.expect("sysfs has it").node(), Some(Path::new("/dev/infiniband/uverbs7")));
 }
 
 #[test]

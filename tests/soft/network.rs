@@ -2,11 +2,15 @@
 //! removed at each step, a listener with more requests than it takes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use uverbs::cm::{Closed, Connect, Connection, Incoming, Listener, Manager, SoftNetwork};
+use uverbs::command::Command;
 use uverbs::soft::Profile;
+use uverbs::transport::{Errno, Watcher};
 use uverbs::{Context, ErrorKind, QueuePair, Rc, SoftDevice};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -268,6 +272,31 @@ fn a_host_that_is_not_there_is_not_found() {
         );
     }
     place.is_clean();
+}
+
+/// Counts the queries of a device.
+#[derive(Debug, Default, Clone)]
+struct Queries(Arc<AtomicUsize>);
+
+impl Watcher for Queries {
+    fn before(&self, command: &Command<'_>) -> Result<(), Errno> {
+        self.0.fetch_add(usize::from(command.op() == "device.query"), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_open_device_is_queried_once_for_any_number_of_connections() {
+    for iwarp in PROFILES {
+        let mut place = Place::new(iwarp);
+        let queries = Queries::default();
+        place.context = place.device.device().open_with(queries.clone()).unwrap();
+        for _ in 0..3 {
+            drop(place.pair());
+        }
+        assert_eq!(queries.0.load(Ordering::Relaxed), 1);
+        place.is_clean();
+    }
 }
 
 #[test]

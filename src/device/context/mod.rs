@@ -65,6 +65,8 @@ struct ContextCore {
     devx: bool,
     /// What it can do to raw packets ([`query::Offloads`]); zero until it was queried.
     offloads: AtomicU64,
+    /// How many reads of each side a connection can have ([`query::ReadDepths`]); zero until it was queried.
+    read_depths: AtomicU64,
     /// Keys of memory windows that must not be invalidated.
     window_keys: Keys,
     /// Regions that may be named in advice on memory.
@@ -106,6 +108,7 @@ impl Context {
             events: EventFile::new(events),
             devx,
             offloads: AtomicU64::new(0),
+            read_depths: AtomicU64::new(0),
             abandoned: Abandoned::default(),
         };
         Ok(Self(Arc::new(inner)))

@@ -34,6 +34,25 @@ impl Offloads {
     }
 }
 
+/// How many reads and atomic operations can be outstanding on a queue pair: those of the peer, and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadDepths {
+    pub(crate) incoming: u8,
+    pub(crate) own: u8,
+}
+
+impl ReadDepths {
+    /// As bits in an atomic, as [`Offloads`].
+    fn bits(self) -> u64 {
+        1 << 63 | u64::from(u16::from_ne_bytes([self.incoming, self.own]))
+    }
+
+    fn known(bits: u64) -> Option<Self> {
+        let [incoming, own] = (bits as u16).to_ne_bytes();
+        (bits != 0).then_some(Self { incoming, own })
+    }
+}
+
 impl Context {
     /// Limits and capabilities of the device.
     ///
@@ -100,6 +119,19 @@ impl Context {
         };
         self.0.offloads.store(offloads.bits(), Ordering::Relaxed);
         Ok(offloads)
+    }
+
+    /// How many reads can be outstanding, as the connection manager's numbers, which end at 255. The device is queried once.
+    pub(crate) fn read_depths(&self) -> Result<ReadDepths> {
+        if let Some(known) = ReadDepths::known(self.0.read_depths.load(Ordering::Relaxed)) {
+            return Ok(known);
+        }
+        let device = self.query_device()?.base;
+        let byte = |depth| u8::try_from(depth).unwrap_or(u8::MAX);
+        let depths =
+            ReadDepths { incoming: byte(device.max_qp_rd_atom), own: byte(device.max_qp_init_rd_atom) };
+        self.0.read_depths.store(depths.bits(), Ordering::Relaxed);
+        Ok(depths)
     }
 
     /// State and limits of `port`; the first port is 1.

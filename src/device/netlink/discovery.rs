@@ -1,4 +1,4 @@
-//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not return for a device is read
+//! Discovery by RDMA netlink: `nldev_get_dumpit`, `nldev_get_doit`, `nldev_get_chardev` (nldev.c, Linux 6.1). What it does not return for a device is read
 //! from sysfs.
 
 use std::path::Path;
@@ -19,9 +19,20 @@ const DATAGRAMS: usize = 4;
 
 /// Every device that has a uverbs node.
 pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Device>> {
-    let mut link = Conversation::new(link);
     // The first device is queried together with the list, because most machines have one device with one port.
-    let (list, first) = link.begin()?;
+    found(link, root, (nl::FLAG_DUMP, FIRST))
+}
+
+/// The device with this index, if it has a uverbs node. It is asked for without the list.
+pub(in crate::device) fn device_at(link: impl Link, root: &Path, index: u32) -> Result<Option<Device>> {
+    let found = found(link, root, (0, index))?;
+    Ok(found.into_iter().find(|device| device.index == Some(index)))
+}
+
+/// The devices of a list, or the one that is asked for.
+fn found(link: impl Link, root: &Path, (flags, expected): (u16, u32)) -> Result<Vec<Device>> {
+    let mut link = Conversation::new(link);
+    let (list, first) = link.begin(flags, expected)?;
     let mut first = Some(first);
     let mut devices = Vec::new();
     for (index, mut device) in list {
@@ -29,7 +40,7 @@ pub(in crate::device) fn devices(link: impl Link, root: &Path) -> Result<Vec<Dev
         let (Some(index), true) = (index, is_name(&device.name)) else {
             return Err(Error::malformed(OP, "a device without index or name"));
         };
-        let first = if (index, device.ports) == (FIRST, 1) { first.take() } else { None };
+        let first = if (index, device.ports) == (expected, 1) { first.take() } else { None };
         let told = first.filter(Told::is_whole).unwrap_or_else(|| link.ask(index));
         // A device without a uverbs node (module not loaded, other namespace) cannot be opened, so it is not listed.
         let Some((node, abi, driver)) = told.node.or_else(|| sysfs::node(root, &device.name)) else {
@@ -157,14 +168,16 @@ impl<L: Link> Conversation<L> {
         Self { link, sequence: 0, rooms: vec![[0; ROOM]; DATAGRAMS] }
     }
 
-    /// The list of devices, and the data of the first one, if there is one.
-    fn begin(&mut self) -> Result<(Vec<Listed>, Told)> {
-        let mut port = attribute(attr::DEV_INDEX, &FIRST.to_ne_bytes());
+    /// The list of devices, or without the flag of a list the device `expected`, and further data of that device, if there is one.
+    fn begin(&mut self, flags: u16, expected: u32) -> Result<(Vec<Listed>, Told)> {
+        let wanted = attribute(attr::DEV_INDEX, &expected.to_ne_bytes());
+        let mut port = wanted.clone();
         port.extend(attribute(attr::PORT_INDEX, &1_u32.to_ne_bytes()));
         let (mut list, mut chardev, mut interfaces) = (Vec::new(), None, Vec::new());
+        let of_which = if flags & nl::FLAG_DUMP == 0 { &wanted[..] } else { &[] };
         let requests = [
-            (op::GET, nl::FLAG_DUMP, &[][..]),
-            (op::GET_CHARDEV, 0, &chardev_of(FIRST)),
+            (op::GET, flags, of_which),
+            (op::GET_CHARDEV, 0, &chardev_of(expected)),
             (op::PORT_GET, 0, &port),
         ];
         let [listed, found, ports] = self.request(requests, |request, message| match request {

@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use uverbs_abi::netlink::{self as nl, NlAttr, NlMsgHdr};
 use zerocopy::{FromBytes, IntoBytes};
 
-pub(super) use self::discovery::devices;
+pub(super) use self::discovery::{device_at, devices};
 pub(super) use self::exchange::{Ask, Exchange};
 use crate::kernel::error::{Error, Result};
 
