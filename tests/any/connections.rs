@@ -16,14 +16,14 @@ use uverbs::{
     Status,
 };
 
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// A manager, and an address of the device under test.
-struct Place {
-    cm: Cm,
-    address: IpAddr,
-    context: Context,
-    is_iwarp: bool,
+pub(crate) struct Place {
+    pub(crate) cm: Cm,
+    pub(crate) address: IpAddr,
+    pub(crate) context: Context,
+    pub(crate) is_iwarp: bool,
 }
 
 /// One end of a connection, without its queue pair.
@@ -70,7 +70,7 @@ impl End {
 }
 
 /// Runs a behaviour wherever there is a connection manager, and checks that no identifier is left.
-fn on_every_network(behaviour: impl Fn(&Place)) {
+pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
     let on_soft = |target: &Target| {
         let (network, device) = (SoftNetwork::default(), target.soft.as_ref().expect("soft"));
         let address: IpAddr = "10.0.0.1".parse().unwrap();
