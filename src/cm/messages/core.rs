@@ -37,11 +37,16 @@ impl Failure {
             Self::Closed(Closed::NeighbourLost) => {
                 reset("the other side has another hardware address now".to_owned())
             }
+            // Of memberships only.
+            Self::Closed(closed @ Closed::GroupLost) => reset(format!("{closed:?}")),
             Self::Malformed(what) => Error::malformed(op, *what),
             Self::Other(error) => error.clone(),
         }
     }
 }
+
+/// The buffer of a message, and a copy of its bytes.
+pub(super) type Arrived = (u32, Vec<u8>);
 
 #[derive(Debug)]
 pub(super) struct Core {
@@ -247,7 +252,7 @@ impl Core {
     }
 
     /// The next message, `None` if the other side has closed; nothing if there is neither.
-    pub(super) fn next(&mut self, op: &'static str) -> Option<Result<Option<(u32, Vec<u8>)>>> {
+    pub(super) fn next(&mut self, op: &'static str) -> Option<Result<Option<Arrived>>> {
         if let Some((buffer, len)) = self.arrived.pop_front() {
             let mut bytes = self.spare.pop().unwrap_or_default();
             let read = self.queues.contents(buffer, len, &mut bytes);
