@@ -38,7 +38,7 @@ pub enum Reason {
     Program,
     /// The peer still knows the number of the queue pair from an earlier connection.
     StaleConnection,
-    /// Another reason of InfiniBand's (table 112 of the specification).
+    /// Another reason of InfiniBand's (table 112 of the specification; of a look-up, a status of table 119).
     Other(u16),
 }
 
@@ -51,6 +51,15 @@ impl Reason {
             28 => Self::Program,
             _ if status == -(Errno::ECONNREFUSED as i32) => Self::NobodyListens,
             _ if status < 0 => Self::Program,
+            _ => Self::Other(status as u16),
+        }
+    }
+
+    /// From the status of an answer to a look-up (`ib_cm_sidr_status`, ib_cm.h): for others InfiniBand's specification.
+    pub(super) fn of_look_up(status: i32) -> Self {
+        match status {
+            1 => Self::NobodyListens,
+            2 => Self::Program,
             _ => Self::Other(status as u16),
         }
     }
@@ -68,6 +77,12 @@ impl Reason {
 }
 
 impl ConnectError {
+    /// The other side has refused.
+    pub(super) fn refused(op: &'static str, reason: Reason, private_data: Vec<u8>) -> Self {
+        let error = Error::connection_refused(op, reason.words());
+        Self { error, rejection: Some(Rejection { reason, private_data }) }
+    }
+
     /// The error.
     pub fn error(&self) -> &Error {
         &self.error
@@ -127,6 +142,12 @@ pub(super) fn private_data(event: &EventResp) -> Vec<u8> {
     param.private_data[..len].to_vec()
 }
 
+/// The private data of an event about datagrams.
+pub(super) fn datagram_data(event: &EventResp) -> Vec<u8> {
+    let len = usize::from(event.param.private_data_len).min(event.param.private_data.len());
+    event.param.private_data[..len].to_vec()
+}
+
 /// The parameters of an event about a connection.
 pub(super) fn parameters(event: &EventResp) -> uverbs_abi::cm::ConnParam {
     use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -153,17 +174,13 @@ pub(super) fn check(op: &'static str, event: &EventResp) -> Result<(), ConnectEr
         DEVICE_REMOVAL => Error::device_gone(op),
         REJECTED => {
             let reason = Reason::of(status(event));
-            let error = Error::connection_refused(op, reason.words());
-            let rejection = Some(Rejection { reason, private_data: private_data(event) });
-            return Err(ConnectError { error, rejection });
+            return Err(ConnectError::refused(op, reason, private_data(event)));
         }
         _ => return Ok(()),
     };
     let refused = error.errno() == Some(Errno::ECONNREFUSED as i32);
     if refused {
-        let reason = Reason::NobodyListens;
-        let rejection = Some(Rejection { reason, private_data: Vec::new() });
-        return Err(ConnectError { error: Error::connection_refused(op, reason.words()), rejection });
+        return Err(ConnectError::refused(op, Reason::NobodyListens, Vec::new()));
     }
     Err(error.into())
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::errno::Errno;
 use uverbs_abi::cm::{CreateId, EventResp, InitQpAttr, Query, QueryAddrResp};
 use uverbs_abi::types::{QpAttrMask, qp_state};
 use uverbs_abi::write::QpAttr;
@@ -74,6 +75,26 @@ impl Id {
         let attributes = self.attributes(op, qp_state::INIT)?;
         let mask = QpAttrMask::from_bits_retain(attributes.qp_attr_mask);
         Ok((attributes, !mask.contains(QpAttrMask::PKEY_INDEX)))
+    }
+
+    /// That the device has datagrams.
+    pub(super) fn has_datagrams(&self, op: &'static str) -> Result<()> {
+        let (_, is_iwarp) = self.first_attributes(op)?;
+        match is_iwarp {
+            true => {
+                Err(Error::refused(op, Errno::EOPNOTSUPP, "iWARP has connections only, and no datagrams"))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the device is this one.
+    pub(super) fn is_of(&self, op: &'static str, device: &Device) -> Result<bool> {
+        let index = self.query(op)?.ibdev_index;
+        match device.index() {
+            Some(own) => Ok(own == index),
+            None => Ok(self.shared.device(index)?.is(device)),
+        }
     }
 
     /// The addresses of both sides, and the device.

@@ -8,8 +8,9 @@ use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
 use uverbs_abi::types::AccessFlags;
 
 use super::connection::Connection;
-use super::error::{ConnectError, check, parameters as parameters_of, private_data};
+use super::error::{ConnectError, check};
 use super::id::Id;
+use super::kind::Managed;
 use super::parameters::{Parameters, parameters, place};
 use super::shared::Shared;
 use super::waiting::Waiting;
@@ -20,22 +21,20 @@ use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.accept";
 
-/// A request for a connection: [accept](Self::accept) or [reject](Self::reject) it. If it is dropped, it is refused at once.
+/// A request for a connection, or with [`Ud`](crate::Ud) a look-up: accept or [reject](Self::reject) it. If it is dropped, it is refused at once.
 #[derive(Debug)]
-#[must_use = "dropping it refuses the connection"]
+#[must_use = "dropping it refuses the request"]
 #[doc(alias = "rdma_cm_event")]
-pub struct Incoming {
-    id: Id,
+pub struct Incoming<T: Managed = Rc> {
+    pub(super) id: Id,
     private_data: Vec<u8>,
-    /// The numbers of outstanding reads that this side is asked to execute, and may have itself.
-    depths: (u8, u8),
+    asked: T::Asked,
 }
 
-impl Incoming {
+impl<T: Managed> Incoming<T> {
     pub(super) fn new(id: Id, event: EventResp) -> Self {
-        let asked = parameters_of(&event);
-        let depths = (asked.responder_resources, asked.initiator_depth);
-        Self { id, private_data: private_data(&event), depths }
+        let (private_data, asked) = T::asked(&event);
+        Self { id, private_data, asked }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -65,6 +64,21 @@ impl Incoming {
         self.id.addresses(OP)
     }
 
+    /// Refuses the request, with data for the program at the other side.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the data is too long: the request is then refused without data.
+    #[doc(alias = "rdma_reject")]
+    pub fn reject(self, data: &[u8]) -> Result<()> {
+        let (_, is_iwarp) = self.id.first_attributes("cm.reject")?;
+        let kind = if T::IS_DATAGRAM { Data::Answer } else { Data::Rejection };
+        let (private_data, private_data_len) = place("cm.reject", kind, data, is_iwarp)?;
+        let request = Reject { id: self.id.id, private_data_len, private_data, ..Reject::default() };
+        self.id.request("cm.reject", &request)
+    }
+}
+
+impl Incoming<Rc> {
     /// Accepts the connection with this queue pair, which must be new. It can then receive: post receives before the connection is
     /// [established](Accept::establish).
     ///
@@ -72,22 +86,10 @@ impl Incoming {
     /// Those of [`QueuePair::modify`]. The connection is then refused.
     #[doc(alias = "rdma_accept")]
     pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
-        let Self { id, private_data, depths } = self;
+        let Self { id, private_data, asked: depths } = self;
         let parameters = Parameters::begin(OP, &id, &mut qp)
             .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the other side may have left"))?;
         Ok(Accept { id, qp, parameters, private_data, depths })
-    }
-
-    /// Refuses the connection, with data for the program at the other side.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the data is too long: the connection is then refused without data.
-    #[doc(alias = "rdma_reject")]
-    pub fn reject(self, data: &[u8]) -> Result<()> {
-        let (_, is_iwarp) = self.id.first_attributes("cm.reject")?;
-        let (private_data, private_data_len) = place("cm.reject", Data::Rejection, data, is_iwarp)?;
-        let request = Reject { id: self.id.id, private_data_len, private_data, ..Reject::default() };
-        self.id.request("cm.reject", &request)
     }
 }
 

@@ -3,16 +3,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use uverbs_abi::cm::{Bind, PS_TCP};
-use uverbs_abi::types::qp_type;
+use uverbs_abi::cm::Bind;
 
+use super::datagrams::Datagrams;
 use super::id::Id;
+use super::kind::sealed::Kind;
 use super::listener::{Listener, ListenerBuilder};
 use super::resolve::Resolve;
 use super::shared::{Shared, not_here};
 use crate::device::Device;
 use crate::kernel::error::Result;
 use crate::kernel::manager::{RdmaCm, encode};
+use crate::verbs::qp::Rc;
 
 /// The connection manager: one file of the kernel's for any number of connections.
 ///
@@ -65,6 +67,11 @@ impl Manager {
         ListenerBuilder::new(&self.0, address)
     }
 
+    /// Look-ups of queue pairs for datagrams, and multicast groups.
+    pub fn datagrams(&self) -> Datagrams {
+        Datagrams::new(&self.0)
+    }
+
     /// The device that has an IP address of this host, and its port.
     ///
     /// ```
@@ -84,7 +91,7 @@ impl Manager {
     /// [`NotFound`](crate::ErrorKind::NotFound) if no RDMA device has the address.
     pub fn device_of(&self, address: IpAddr) -> Result<(Device, u8)> {
         let op = "cm.device_of";
-        let id = Id::create(&self.0, op, (PS_TCP, qp_type::RC))?;
+        let id = Id::create(&self.0, op, Rc::SPACE)?;
         let address = SocketAddr::new(address, 0);
         bind(&id, op, &address)?;
         id.device(op)

@@ -52,11 +52,13 @@
 mod beside;
 mod connect;
 mod connection;
+mod datagrams;
 mod dispatch;
 mod error;
 mod helper;
 mod id;
 mod incoming;
+mod kind;
 mod listener;
 mod manager;
 mod messages;
@@ -70,8 +72,10 @@ mod waiting;
 
 pub use self::connect::Connect;
 pub use self::connection::{Closed, Connection, Link};
+pub use self::datagrams::{Answer, Datagrams, Destination, Group, Join, LookUp, Membership, Service};
 pub use self::error::{ConnectError, Reason, Rejection};
 pub use self::incoming::{Accept, Incoming};
+pub use self::kind::Managed;
 pub use self::listener::{Listener, ListenerBuilder};
 pub use self::manager::Manager;
 pub use self::messages::{Message, Messages, MessagesBuilder};

@@ -1,21 +1,22 @@
 //! From an address to a device and a route.
 
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{ACK_TIMEOUT, ADDR_RESOLVED, PS_TCP, ROUTE_RESOLVED, ResolveAddr, ResolveRoute, TOS};
-use uverbs_abi::types::qp_type;
+use uverbs_abi::cm::{ACK_TIMEOUT, ADDR_RESOLVED, ROUTE_RESOLVED, ResolveAddr, ResolveRoute, TOS};
 
 use super::connect::Connect;
 use super::error::{check, status};
 use super::id::Id;
+use super::kind::Managed;
 use super::shared::{Shared, not_here};
 use super::waiting::Waiting;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::encode;
-use crate::verbs::qp::{QueuePair, Rc};
+use crate::verbs::qp::{QueuePair, Rc, Ud};
 
 const OP: &str = "cm.resolve";
 
@@ -30,20 +31,23 @@ const PATIENCE: u32 = 10_000;
 /// Time for a route in milliseconds. On RoCE and iWARP it is there at once; on InfiniBand the subnet manager is asked.
 const ROUTE: u32 = 2000;
 
-/// Resolves an address; created by [`Manager::resolve`](super::Manager::resolve).
+/// Resolves an address to what the type names: the [`Target`] of a connection or of a look-up, or a [`Group`](super::Group). Created by
+/// [`Manager::resolve`](super::Manager::resolve) and by [`Datagrams`](super::Datagrams).
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens before `run`"]
-pub struct Resolve {
-    shared: Arc<Shared>,
-    destination: SocketAddr,
-    source: Option<SocketAddr>,
+pub struct Resolve<T = Target> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) destination: SocketAddr,
+    pub(super) source: Option<SocketAddr>,
     type_of_service: Option<u8>,
     ack_timeout: Option<u8>,
+    found: PhantomData<fn() -> T>,
 }
 
-impl Resolve {
+impl<T> Resolve<T> {
     pub(super) fn new(shared: &Arc<Shared>, destination: SocketAddr) -> Self {
-        Self { shared: shared.clone(), destination, source: None, type_of_service: None, ack_timeout: None }
+        let (shared, found) = (shared.clone(), PhantomData);
+        Self { shared, destination, source: None, type_of_service: None, ack_timeout: None, found }
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -56,14 +60,46 @@ impl Resolve {
         self.source = Some(source);
         self
     }
+}
 
-    /// The type of service of the connection's packets, as in an IP header.
+impl<T: Managed> Resolve<Target<T>> {
+    /// The type of service of the packets, as in an IP header.
     #[doc(alias = "rdma_set_option")]
     pub fn type_of_service(mut self, value: u8) -> Self {
         self.type_of_service = Some(value);
         self
     }
 
+    async fn find(self) -> Result<Target<T>> {
+        let ip = self.destination.ip();
+        if ip.is_loopback() || ip.is_unspecified() {
+            let hint =
+                format!("{ip} has no route to an RDMA device: use an address of the device's interface");
+            return Err(Error::refused(OP, Errno::EINVAL, hint));
+        }
+        if ip.is_multicast() {
+            let hint = format!("{ip} is the address of a group: join it with `Datagrams::group`");
+            return Err(Error::refused(OP, Errno::EINVAL, hint));
+        }
+        let id = Id::create(&self.shared, OP, T::SPACE)?;
+        for (option, value) in [(TOS, self.type_of_service), (ACK_TIMEOUT, self.ack_timeout)] {
+            if let Some(value) = value {
+                self.shared.set_option(OP, id.id, option, &[value])?;
+            }
+        }
+        address(&id, &self.destination, self.source.as_ref()).await?;
+        id.request(OP, &ResolveRoute { id: id.id, timeout_ms: ROUTE })?;
+        loop {
+            let event = id.event(OP).await?;
+            check(OP, &event)?;
+            if event.event == ROUTE_RESOLVED {
+                return Ok(Target { id, kind: PhantomData });
+            }
+        }
+    }
+}
+
+impl Resolve<Target<Rc>> {
     /// The time to wait for an acknowledgement before a packet is sent again: 4.096 µs * 2^n. Without this, the kernel chooses it.
     #[doc(alias = "rdma_set_option")]
     pub fn ack_timeout(mut self, value: u8) -> Self {
@@ -86,32 +122,32 @@ impl Resolve {
     }
 
     pub(super) async fn resolve(self) -> Result<Target> {
-        let ip = self.destination.ip();
-        if ip.is_loopback() || ip.is_unspecified() {
-            let hint =
-                format!("{ip} has no route to an RDMA device: use an address of the device's interface");
-            return Err(Error::refused(OP, Errno::EINVAL, hint));
-        }
-        let id = Id::create(&self.shared, OP, (PS_TCP, qp_type::RC))?;
-        for (option, value) in [(TOS, self.type_of_service), (ACK_TIMEOUT, self.ack_timeout)] {
-            if let Some(value) = value {
-                self.shared.set_option(OP, id.id, option, &[value])?;
-            }
-        }
-        address(&id, &self.destination, self.source.as_ref()).await?;
-        id.request(OP, &ResolveRoute { id: id.id, timeout_ms: ROUTE })?;
-        loop {
-            let event = id.event(OP).await?;
-            check(OP, &event)?;
-            if event.event == ROUTE_RESOLVED {
-                return Ok(Target { id });
-            }
-        }
+        self.find().await
+    }
+}
+
+impl Resolve<Target<Ud>> {
+    /// Resolves the address and the route, as [for a connection](Resolve::run).
+    ///
+    /// # Errors
+    /// [`TimedOut`](ErrorKind::TimedOut) if no host answers, [`NotFound`](ErrorKind::NotFound) if the interface of the route has no RDMA
+    /// device, [`InvalidInput`](ErrorKind::InvalidInput) for a loopback address or a group, [`Unsupported`](ErrorKind::Unsupported) over
+    /// iWARP, which has no datagrams.
+    ///
+    /// # Kernel
+    /// `RESOLVE_ADDR` and `RESOLVE_ROUTE` (ucma.c, Linux 6.1).
+    pub fn run<'a>(self) -> Waiting<'a, Target<Ud>> {
+        let shared = self.shared.clone();
+        Waiting::new(&shared, OP, async {
+            let target = self.find().await?;
+            target.id.has_datagrams(OP)?;
+            Ok(target)
+        })
     }
 }
 
 /// Resolves the address, in steps.
-async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>) -> Result<()> {
+pub(super) async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>) -> Result<()> {
     let (dst_size, dst_addr) = encode(destination);
     let mut request = ResolveAddr { id: id.id, dst_size, dst_addr, ..ResolveAddr::default() };
     if let Some(source) = source {
@@ -141,13 +177,14 @@ async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>)
     }
 }
 
-/// A resolved destination: its device, and the route to it. It is used for one connection.
+/// A resolved destination: its device, and the route to it. It is used for one connection, or with [`Ud`] for one look-up.
 #[derive(Debug)]
-pub struct Target {
+pub struct Target<T: Managed = Rc> {
     pub(super) id: Id,
+    kind: PhantomData<T>,
 }
 
-impl Target {
+impl<T: Managed> Target<T> {
     /// The device through which the destination is reached, and its port.
     ///
     /// # Errors
@@ -167,7 +204,9 @@ impl Target {
     pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
         self.id.addresses(OP)
     }
+}
 
+impl Target<Rc> {
     /// Prepares a connection of this queue pair, which must be new and belong to the [device](Self::device). It can then receive, so
     /// receives can be posted before the connection is established.
     ///

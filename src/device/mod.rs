@@ -71,6 +71,17 @@ impl Device {
         &self.name
     }
 
+    /// Whether both are descriptions of one device.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.node, &other.node) {
+            (Node::File(one), Node::File(two)) => one == two,
+            #[cfg(feature = "soft")]
+            (Node::Soft(one), Node::Soft(two)) => one.is(two),
+            #[cfg(feature = "soft")]
+            _ => false,
+        }
+    }
+
     /// The kernel's index of the device; none if it was found without netlink.
     #[doc(alias = "ibv_get_device_index")]
     pub fn index(&self) -> Option<u32> {

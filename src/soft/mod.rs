@@ -142,6 +142,11 @@ impl Default for SoftDevice {
 }
 
 impl SoftDevice {
+    /// Whether both are handles of one device.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.hardware, &other.hardware)
+    }
+
     /// Creates a device with the given profile.
     ///
     /// Sizes in the profile that exceed the range of the device's numbers are reduced.

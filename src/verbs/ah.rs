@@ -240,7 +240,7 @@ impl ProtectionDomain {
         self.make_ah(route.attr())
     }
 
-    fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
+    pub(crate) fn make_ah(&self, attr: AhAttr) -> Result<AddressHandle> {
         let op = "ah.create";
         let context = self.context();
         let mut plan = context.driver().plan_ah(op, &attr)?;

@@ -23,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) cm: Cm,
     pub(crate) address: IpAddr,
     pub(crate) context: Context,
-    is_iwarp: bool,
+    pub(crate) is_iwarp: bool,
 }
 
 /// One end of a connection, without its queue pair.

@@ -30,6 +30,7 @@ mod flow_errno;
 mod grid;
 mod limits;
 mod lives;
+mod look_ups;
 mod managed;
 mod memory;
 mod messages;

@@ -14,6 +14,7 @@ mod failures;
 mod fuzz;
 mod gone;
 mod life;
+mod look_ups;
 mod memory_commands;
 mod messages;
 mod network;

@@ -2,10 +2,11 @@
 
 use uverbs_abi::cm::{
     Accept, Bind, CmdHdr, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect, EventResp,
-    GetEvent, InitQpAttr, Listen, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute, SetOption,
+    GetEvent, InitQpAttr, JoinMcast, Listen, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute,
+    SetOption,
 };
 use uverbs_abi::{cm, write::QpAttr};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The longest command, with its header.
 const ROOM: usize = size_of::<CmdHdr>() + size_of::<Accept>();
@@ -20,6 +21,17 @@ pub(crate) trait Request: IntoBytes + Immutable {
 
     /// Where the address of the answer is.
     const PLACE: Option<usize>;
+}
+
+/// The struct of [`DestroyId`], for a membership in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, IntoBytes, KnownLayout)]
+#[repr(transparent)]
+pub(crate) struct LeaveMcast(pub(crate) DestroyId);
+
+impl Request for LeaveMcast {
+    type Answer = DestroyIdResp;
+    const NUMBER: u32 = cm::LEAVE_MCAST;
+    const PLACE: Option<usize> = DestroyId::PLACE;
 }
 
 macro_rules! requests {
@@ -49,6 +61,7 @@ requests! {
     InitQpAttr INIT_QP_ATTR: QpAttr, response;
     GetEvent GET_EVENT: EventResp, response;
     SetOption SET_OPTION: ();
+    JoinMcast JOIN_MCAST: CreateIdResp, response;
 }
 
 /// A command that is sent once. It borrows the memory for its answer, or the value that it passes.

@@ -23,6 +23,9 @@ use crate::kernel::error::{Error, Result};
 /// The node of the connection manager.
 const NODE: &str = "/dev/infiniband/rdma_cm";
 
+/// An errno that the kernel keeps for itself (errno.h), but answers with nevertheless (`cma_iboe_join_multicast`, cma.c, Linux 6.1 and 7.3).
+const ENOTSUPP: i32 = 524;
+
 /// An open `/dev/infiniband/rdma_cm`.
 #[derive(Debug)]
 pub(crate) struct RdmaCm(File);
@@ -62,7 +65,11 @@ impl ManagerFile for RdmaCm {
         // SAFETY: the buffer is readable for the length, which is not beyond it, and longer than any struct that the kernel copies; the
         // one address in it is that of memory which the command borrows, with the announced length (the page above). The file is open.
         let written = unsafe { libc::write(self.0.as_raw_fd(), command.bytes.as_ptr().cast(), command.len) };
-        if written < 0 { Err(Errno::last()) } else { Ok(()) }
+        match written {
+            ..0 if Errno::last_raw() == ENOTSUPP => Err(Errno::EOPNOTSUPP),
+            ..0 => Err(Errno::last()),
+            _ => Ok(()),
+        }
     }
 
     fn events(&self) -> BorrowedFd<'_> {

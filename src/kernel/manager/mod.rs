@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 
 pub(crate) use self::address::{decode, encode};
-pub(crate) use self::command::{ManagerCommand, Request};
+pub(crate) use self::command::{LeaveMcast, ManagerCommand, Request};
 pub(crate) use self::file::RdmaCm;
 
 /// Answers commands of the connection manager: the kernel, a soft network, or a script.
@@ -28,18 +28,23 @@ pub(crate) enum Data {
     Request,
     Reply,
     Rejection,
+    LookUp,
+    /// The answer to a look-up, whether it is granted or refused.
+    Answer,
 }
 
 impl Data {
     /// The room for it in bytes. The kernel refuses more, and with a reply the connection would be lost. On InfiniBand and RoCE the other
-    /// side gets all of it, padded with zeros (`IB_CM_REQ_PRIVATE_DATA_SIZE` less the header of `cma_connect_ib`, and the others, ib_cm.h;
-    /// `cma_accept_ib`, cma.c; siw_cm.c; Linux 6.1 and 7.3).
+    /// side gets all of it, padded with zeros (`IB_CM_REQ_PRIVATE_DATA_SIZE` and `IB_CM_SIDR_REQ_PRIVATE_DATA_SIZE` less the header of
+    /// `cma_format_hdr`, and the others, ib_cm.h; cma.c; siw_cm.c; Linux 6.1 and 7.3).
     pub(crate) fn room(self, is_iwarp: bool) -> u8 {
         match self {
             _ if is_iwarp => 251,
             Self::Request => 56,
             Self::Reply => 196,
             Self::Rejection => 148,
+            Self::LookUp => 180,
+            Self::Answer => 136,
         }
     }
 }

@@ -13,13 +13,13 @@ use super::state::{Identifier, Link, Phase, State};
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
 
 /// The GID of the device's own address of this family, and its index in the table.
-fn own_gid(hardware: &Hardware, is_ipv4: bool) -> Result<(u8, [u8; 16]), Errno> {
+pub(super) fn own_gid(hardware: &Hardware, is_ipv4: bool) -> Result<(u8, [u8; 16]), Errno> {
     let index = u8::from(is_ipv4);
     Ok((index, gids::entry(&hardware.profile, index.into())?.gid))
 }
 
 /// The GID of an IP address.
-fn gid(address: &IpAddr) -> [u8; 16] {
+pub(super) fn gid(address: &IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
@@ -34,6 +34,19 @@ impl State {
         let (own_index, own) = own_gid(&device.hardware, to.is_ipv4())?;
         // Messages stay within a device, all of whose addresses have one GID.
         Ok((own_index, if self.at(&to) == Some(index) { own } else { gid(&to) }))
+    }
+
+    /// The address of the other side, for packets to it.
+    pub(super) fn path(&self, id: &Identifier) -> Result<AhAttr, Errno> {
+        let (sgid_index, dgid) = self.route(id)?;
+        let grh = GlobalRoute {
+            dgid,
+            sgid_index,
+            hop_limit: 64,
+            traffic_class: id.type_of_service,
+            ..GlobalRoute::new_zeroed()
+        };
+        Ok(AhAttr { grh, is_global: 1, port_num: 1, ..AhAttr::new_zeroed() })
     }
 
     /// `rdma_init_qp_attr`.
@@ -70,21 +83,13 @@ impl State {
     }
 
     fn receiving(&self, id: &Identifier, peer: Link) -> Result<QpAttr, Errno> {
-        let (sgid_index, dgid) = self.route(id)?;
-        let grh = GlobalRoute {
-            dgid,
-            sgid_index,
-            hop_limit: 64,
-            traffic_class: id.type_of_service,
-            ..GlobalRoute::new_zeroed()
-        };
         Ok(QpAttr {
             qp_attr_mask: 0x12_9181,
             qp_state: qp_state::RTR.into(),
             path_mtu: mtu::MTU_1024.into(),
             rq_psn: peer.psn,
             dest_qp_num: peer.qp_num,
-            ah_attr: AhAttr { grh, is_global: 1, port_num: 1, ..AhAttr::new_zeroed() },
+            ah_attr: self.path(id)?,
             max_dest_rd_atomic: peer.initiator_depth,
             // The longest wait, as the kernel has it.
             min_rnr_timer: 0,

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use nix::errno::Errno;
 use uverbs_abi::cm::{
     ACK_TIMEOUT, AFONLY, Accept, Bind, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect,
-    GetEvent, InitQpAttr, Listen, OPTION_ID, PS_IB, PS_IPOIB, PS_TCP, PS_UDP, QUERY_ADDR, Query,
-    QueryAddrResp, REUSEADDR, Reject, ResolveAddr, ResolveRoute, SetOption, TOS,
+    FULLMEMBER, GetEvent, InitQpAttr, JoinMcast, Listen, OPTION_ID, PS_IB, PS_IPOIB, PS_TCP, PS_UDP,
+    QUERY_ADDR, Query, QueryAddrResp, REUSEADDR, Reject, ResolveAddr, ResolveRoute, SENDONLY_FULLMEMBER,
+    SetOption, TOS,
 };
 use uverbs_abi::types::qp_type;
 
 use super::super::NODE_GUID;
 use super::state::{Identifier, Phase, State};
 use super::wire::BY_THE_PROGRAM;
-use crate::kernel::manager::{ManagerCommand, Request};
+use crate::kernel::manager::{LeaveMcast, ManagerCommand, Request};
 
 /// A command of one file.
 pub(super) struct Call<'s> {
@@ -59,6 +60,8 @@ impl Call<'_> {
             InitQpAttr => init_qp_attr,
             GetEvent => get_event,
             SetOption => set_option,
+            JoinMcast => join_group,
+            LeaveMcast => leave_group,
         }
     }
 
@@ -81,8 +84,9 @@ impl Call<'_> {
         let qp_type = match request.ps {
             PS_TCP => qp_type::RC,
             PS_IB => request.qp_type,
-            // Datagrams, which this network does not have.
-            PS_UDP | PS_IPOIB => return Err(Errno::EOPNOTSUPP),
+            PS_UDP => qp_type::UD,
+            // Without interfaces of IP over InfiniBand.
+            PS_IPOIB => return Err(Errno::EOPNOTSUPP),
             _ => return Err(Errno::EINVAL),
         };
         let new = State::new_identifier(self.file, request.uid, request.ps, qp_type);
@@ -186,7 +190,26 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         let found = self.find_with_device(request.id)?;
+        if found.qp_type == qp_type::UD && !found.device.is_some_and(|device| self.state.is_iwarp(device)) {
+            return self.state.datagram_attributes(request.id, request.qp_state);
+        }
         self.state.qp_attributes(found, request.qp_state)
+    }
+
+    /// `ucma_process_join`.
+    fn join_group(&mut self, request: &JoinMcast, _: &[u8]) -> Result<CreateIdResp, Errno> {
+        let group = address(request.addr_size, &request.addr)?;
+        if ![FULLMEMBER, SENDONLY_FULLMEMBER].contains(&request.join_flags) {
+            return Err(Errno::EINVAL);
+        }
+        self.find_with_device(request.id)?;
+        let id = self.state.join_group(request.id, request.uid, group.ip())?;
+        Ok(CreateIdResp { id })
+    }
+
+    fn leave_group(&mut self, LeaveMcast(request): &LeaveMcast, _: &[u8]) -> Result<DestroyIdResp, Errno> {
+        let events_reported = self.state.leave_group(self.file, request.id)?;
+        Ok(DestroyIdResp { events_reported })
     }
 
     fn get_event(&mut self, _: &GetEvent, _: &[u8]) -> Result<uverbs_abi::cm::EventResp, Errno> {

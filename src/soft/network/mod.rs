@@ -7,6 +7,8 @@ mod attributes;
 mod commands;
 mod file;
 mod listen;
+mod look_up;
+mod multicast;
 mod ports;
 mod setup;
 mod state;
@@ -29,13 +31,13 @@ use crate::kernel::process::Origin;
 /// kernel's connection manager does.
 ///
 /// All addresses are those of one host, so that a manager can be the client and the server. A device can have several addresses. Devices
-/// whose [profile](super::Profile) says `iwarp` are connected as over iWARP, the others as over RoCE.
+/// whose [profile](super::Profile) says `iwarp` are connected as over iWARP, and have no datagrams, the others as over RoCE.
 ///
 /// Differences from a kernel:
 /// - Nothing takes time. A host that is not there, or a [lost](Self::lose) message, is found at once, where a kernel repeats it for 75
 ///   seconds.
 /// - Messages of queue pairs stay within one device. Queue pairs of two devices can be connected, but their messages end as with a peer that
-///   does not answer.
+///   does not answer. So do datagrams, also those to groups.
 ///
 /// Clones are the same network.
 #[derive(Clone, Default)]

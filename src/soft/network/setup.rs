@@ -7,6 +7,8 @@ use uverbs_abi::cm::{
     ADDR_ERROR, ADDR_RESOLVED, ConnParam, DISCONNECTED, ESTABLISHED, REJECTED, ROUTE_RESOLVED, UdParam,
 };
 
+use uverbs_abi::types::qp_type;
+
 use super::ports::is_any;
 use super::state::{Link, Phase, State};
 use super::wire::{BY_THE_PROGRAM, Message};
@@ -15,7 +17,7 @@ use crate::kernel::manager::Data;
 /// A client has left while its request waited (`IB_CM_REJ_TIMEOUT`).
 const GIVEN_UP: i32 = 4;
 
-fn data(param: &ConnParam) -> Box<[u8]> {
+pub(super) fn data(param: &ConnParam) -> Box<[u8]> {
     param.private_data[..usize::from(param.private_data_len)].into()
 }
 
@@ -46,6 +48,9 @@ impl State {
             return Err(Errno::EINVAL);
         }
         id.destination = Some(to);
+        if to.ip().is_multicast() {
+            return self.resolve_group(number, own, to.ip());
+        }
         if self.at(&to.ip()).is_none() {
             let timed_out = -(Errno::ETIMEDOUT as i32);
             self.announce(number, ADDR_ERROR, timed_out, UdParam::default());
@@ -100,6 +105,9 @@ impl State {
         if self.is_iwarp(device) {
             return self.connect_stream(number, param);
         }
+        if id.qp_type == qp_type::UD {
+            return self.look_up(number, param);
+        }
         if param.private_data_len > Data::Request.room(false) {
             return Err(Errno::EINVAL);
         }
@@ -147,6 +155,9 @@ impl State {
     pub(super) fn accept(&mut self, number: u32, uid: u64, param: &ConnParam) -> Result<(), Errno> {
         let id = self.identifiers.get(&number).ok_or(Errno::ENOENT)?;
         let is_iwarp = id.device.is_some_and(|device| self.is_iwarp(device));
+        if id.qp_type == qp_type::UD && !is_iwarp {
+            return self.answer_look_up(number, uid, param);
+        }
         match (id.phase, id.peer) {
             (Phase::Answered, Some(peer)) if !is_iwarp => {
                 self.set_phase(number, Phase::Established);
@@ -200,6 +211,9 @@ impl State {
     pub(super) fn reject(&mut self, number: u32, reason: i32, data: Box<[u8]>) -> Result<(), Errno> {
         let id = self.identifiers.get(&number).ok_or(Errno::ENOENT)?;
         let is_iwarp = id.device.is_some_and(|device| self.is_iwarp(device));
+        if id.qp_type == qp_type::UD && !is_iwarp {
+            return self.refuse_look_up(number, data);
+        }
         if !matches!(id.phase, Phase::Incoming | Phase::Replied) {
             return Err(Errno::EINVAL);
         }
@@ -251,11 +265,17 @@ impl State {
     pub(super) fn destroy(&mut self, number: u32) -> Option<u32> {
         let id = self.identifiers.get(&number)?;
         let (phase, peer, file, read) = (id.phase, id.peer, id.file, id.events_reported);
+        let qp_type = id.qp_type;
         let is_iwarp = id.device.is_some_and(|device| self.is_iwarp(device));
         for unread in self.forget_events(file, number) {
             self.destroy(unread);
         }
-        if let (true, Some(peer)) = (is_iwarp, peer) {
+        self.memberships.retain(|_, membership| membership.of != number);
+        if qp_type == qp_type::UD {
+            if phase == Phase::Incoming {
+                let _ = self.refuse_look_up(number, Box::default());
+            }
+        } else if let (true, Some(peer)) = (is_iwarp, peer) {
             self.leave_stream(number, phase, peer);
         } else if let Some(to) = peer {
             let rejection = |reason| Message::Rejection { to, reason, data: Box::default() };

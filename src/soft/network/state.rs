@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{CONNECT_REQUEST, DEVICE_REMOVAL, EventResp, UdParam};
+use uverbs_abi::cm::{CONNECT_REQUEST, DEVICE_REMOVAL, EventResp, MULTICAST_ERROR, MULTICAST_JOIN, UdParam};
 
 use super::super::{Hardware, SoftDevice};
+use super::multicast::Membership;
 use super::wire::Wire;
 
 /// How far an identifier has come. Of iWARP's states only some are needed.
@@ -60,6 +61,8 @@ pub(super) struct Identifier {
     pub(super) peer: Option<u32>,
     pub(super) is_server: bool,
     pub(super) link: Link,
+    /// The queue key for datagrams; zero until it is chosen.
+    pub(super) qkey: u32,
     /// Events of it that were read.
     pub(super) events_reported: u32,
 }
@@ -95,6 +98,7 @@ pub(super) struct State {
     hosts: Vec<Host>,
     addresses: BTreeMap<IpAddr, u32>,
     pub(super) identifiers: BTreeMap<u32, Identifier>,
+    pub(super) memberships: BTreeMap<u32, Membership>,
     files: BTreeMap<u32, File>,
     last_file: u32,
     pub(super) last_port: u16,
@@ -178,6 +182,7 @@ impl State {
             peer: None,
             is_server: false,
             link: Link::default(),
+            qkey: 0,
             events_reported: 0,
         }
     }
@@ -207,7 +212,11 @@ impl State {
         let place = self.files.get_mut(&file).ok_or(Errno::EBADF)?;
         let (owner, event) = place.events.pop_front().ok_or(Errno::EAGAIN)?;
         place.quiet();
-        if let Some(owner) = self.identifiers.get_mut(&owner) {
+        if matches!(event.event, MULTICAST_JOIN | MULTICAST_ERROR) {
+            if let Some(of) = self.memberships.get_mut(&event.id) {
+                of.events_reported += 1;
+            }
+        } else if let Some(owner) = self.identifiers.get_mut(&owner) {
             owner.events_reported += 1;
             if event.event == CONNECT_REQUEST {
                 owner.unread = owner.unread.saturating_sub(1);
@@ -218,6 +227,20 @@ impl State {
             self.retry_requests();
         }
         Ok(event)
+    }
+
+    /// Removes the unread events of a membership.
+    pub(super) fn forget_membership(&mut self, file: u32, number: u32) {
+        let Some(file) = self.files.get_mut(&file) else { return };
+        let is_of =
+            |event: &EventResp| matches!(event.event, MULTICAST_JOIN | MULTICAST_ERROR) && event.id == number;
+        file.events.retain(|(_, event)| !is_of(event));
+        file.quiet();
+    }
+
+    /// The first address of a family.
+    pub(super) fn first_like(&self, address: &IpAddr) -> Option<IpAddr> {
+        self.addresses.keys().find(|own| own.is_ipv4() == address.is_ipv4()).copied()
     }
 
     /// Removes the unread events of an identifier, and returns the new connections among them.

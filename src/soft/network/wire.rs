@@ -20,12 +20,41 @@ pub(super) const BY_THE_PROGRAM: i32 = 28;
 /// A message, to the identifier that it names; a request has none yet.
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Request { from: u32, data: Box<[u8]> },
-    Reply { from: u32, to: u32, data: Box<[u8]> },
-    Acknowledgement { to: u32 },
-    Rejection { to: u32, reason: i32, data: Box<[u8]> },
-    Disconnect { from: u32, to: u32 },
-    Disconnected { to: u32 },
+    Request {
+        from: u32,
+        data: Box<[u8]>,
+    },
+    Reply {
+        from: u32,
+        to: u32,
+        data: Box<[u8]>,
+    },
+    Acknowledgement {
+        to: u32,
+    },
+    Rejection {
+        to: u32,
+        reason: i32,
+        data: Box<[u8]>,
+    },
+    Disconnect {
+        from: u32,
+        to: u32,
+    },
+    Disconnected {
+        to: u32,
+    },
+    LookUp {
+        from: u32,
+        data: Box<[u8]>,
+    },
+    /// The queue pair and its key if the status is zero.
+    Answer {
+        to: u32,
+        status: i32,
+        qp: (u32, u32),
+        data: Box<[u8]>,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +87,7 @@ fn parameters(link: Link, data: &[u8], padded: u8) -> UdParam {
 }
 
 /// The parameters of an event that has none.
-fn nothing() -> UdParam {
+pub(super) fn nothing() -> UdParam {
     UdParam::read_from_bytes(&[0; size_of::<UdParam>()]).unwrap_or_default()
 }
 
@@ -94,7 +123,7 @@ impl State {
     fn no_answer(&mut self, message: &Message) {
         let timed_out = -(Errno::ETIMEDOUT as i32);
         match message {
-            Message::Request { from, .. } => {
+            Message::Request { from, .. } | Message::LookUp { from, .. } => {
                 self.over(*from);
                 self.announce(*from, UNREACHABLE, timed_out, nothing());
             }
@@ -114,7 +143,7 @@ impl State {
                 self.over(*to);
                 self.announce(*to, UNREACHABLE, timed_out, nothing());
             }
-            Message::Rejection { to, .. } => {
+            Message::Rejection { to, .. } | Message::Answer { to, .. } => {
                 self.over(*to);
                 self.announce(*to, UNREACHABLE, timed_out, nothing());
             }
@@ -125,7 +154,7 @@ impl State {
         }
     }
 
-    fn phase(&self, id: u32) -> Option<Phase> {
+    pub(super) fn phase(&self, id: u32) -> Option<Phase> {
         self.identifiers.get(&id).map(|id| id.phase)
     }
 
@@ -135,13 +164,15 @@ impl State {
         }
     }
 
-    fn over(&mut self, id: u32) {
+    pub(super) fn over(&mut self, id: u32) {
         self.set_phase(id, Phase::Over);
     }
 
-    fn deliver(&mut self, message: Message) {
+    pub(super) fn deliver(&mut self, message: Message) {
         match message {
             Message::Request { from, data } => self.request(from, data),
+            Message::LookUp { from, data } => self.arrives(from, &data),
+            Message::Answer { to, status, qp, data } => self.answered(to, status, qp, &data),
             Message::Reply { from, to, data } => {
                 if self.phase(to) == Some(Phase::Asked) {
                     self.set_phase(to, Phase::Answered);
@@ -229,7 +260,9 @@ impl State {
     /// Removes the messages to an identifier that was destroyed, and its request.
     pub(super) fn forget_messages(&mut self, id: u32) {
         let is_other = |message: &Message| match message {
-            Message::Request { from, .. } => *from != id,
+            Message::Request { from, .. } | Message::LookUp { from, .. } => *from != id,
+            // The kernel of a server that has answered has forgotten the look-up.
+            Message::Answer { to, .. } => *to != id,
             Message::Reply { from, to, .. } => *from != id && *to != id,
             Message::Acknowledgement { to }
             | Message::Rejection { to, .. }

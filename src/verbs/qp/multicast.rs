@@ -89,11 +89,17 @@ impl QueuePair<Ud> {
     /// only UD queue pairs.
     #[doc(alias = "ibv_attach_mcast")]
     pub fn join_multicast(&self, gid: &[u8; 16], lid: u16) -> Result<Membership> {
-        let op = "qp.join_multicast";
-        let object = self.shared.object();
+        QueuePairCore::join(&self.shared, "qp.join_multicast", gid, lid)
+    }
+}
+
+impl QueuePairCore {
+    /// Joins a group, of a queue pair for datagrams.
+    pub(crate) fn join(this: &Arc<Self>, op: &'static str, gid: &[u8; 16], lid: u16) -> Result<Membership> {
+        let object = this.object();
         let request = AttachMcast { gid: *gid, qp_handle: object.id(), mlid: lid, reserved: 0 };
         object.context().check_origin(op)?;
-        let answer = self.shared.groups.change(gid, false, || {
+        let answer = this.groups.change(gid, false, || {
             let mut command = Command::write(op, cmd::ATTACH_MCAST);
             command.input(CORE_IN, &request);
             object.context().invoke(&mut command)
@@ -105,7 +111,7 @@ impl QueuePair<Ud> {
             .map_err(|error| {
                 error.hinted_if(ErrorKind::InvalidInput, "not the GID of a multicast group, or not its LID")
             })?;
-        Ok(Membership { qp: self.shared.clone(), gid: *gid, lid })
+        Ok(Membership { qp: this.clone(), gid: *gid, lid })
     }
 }
 

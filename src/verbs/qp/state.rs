@@ -61,7 +61,7 @@ impl QpState {
         Self::ALL.iter().find(|(state, _)| *state == self).map_or(qp_state::ERR, |(_, number)| *number)
     }
 
-    fn from_number(number: u8) -> Option<Self> {
+    pub(crate) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == number).map(|(state, _)| *state)
     }
 }
