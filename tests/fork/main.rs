@@ -12,6 +12,7 @@ mod common;
 mod counting;
 mod inherited;
 mod locks;
+mod look_ups;
 mod objects;
 #[cfg(feature = "raw")]
 mod polls;
@@ -30,6 +31,7 @@ const TESTS: &[(&str, fn())] = &[
     ("a_child_is_refused_everything_of_connected_queue_pairs", objects::connected),
     ("a_child_is_refused_everything_of_extended_connections", objects::extended),
     ("a_child_is_refused_completion_counters", objects::completion_counters),
+    ("a_child_is_refused_everything_of_look_ups_and_groups", look_ups::datagrams),
     ("a_child_is_refused_everything_of_counting", counting::counters),
     ("a_child_is_refused_everything_of_spreading", counting::spreading),
     ("a_child_is_refused_everything_of_pools", counting::pools),

@@ -243,6 +243,7 @@ impl Membership {
     #[doc(alias = "rdma_leave_multicast")]
     pub fn leave(self) -> Result<()> {
         let Self { attached, id, number, .. } = self;
+        id.shared.check_origin("cm.leave")?;
         let detached = attached.map_or(Ok(()), |attached| attached.leave().map_err(|(_, error)| error));
         let request = LeaveMcast(DestroyId { id: number, ..DestroyId::default() });
         match id.request("cm.leave", &request) {

@@ -6,6 +6,7 @@
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/cm_messages.rs docs/examples/connections.rs
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
+# due: tests/any/look_ups.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
 # packages: mmdebstrap rdmacm-utils
@@ -13,7 +14,8 @@
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
-# tests: any::connections any::cm_messages
+# tests: any::connections any::cm_messages any::look_ups
+# cargo: EXAMPLE_LOOK_UPS build --profile guest --example look_ups
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
@@ -25,9 +27,13 @@ vm=$(dirname "$0")/..
 . "$vm/lib/connections.sh"
 # shellcheck source=tests/vm/lib/stock.sh
 . "$vm/lib/stock.sh"
+# shellcheck source=tests/vm/lib/look_ups.sh
+. "$vm/lib/look_ups.sh"
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=192.0.2.1
+# shellcheck disable=SC2034  # lib/look_ups.sh reads it
+interface=dummy0
 UVERBS_TEST_ADDRESS=$address
 export UVERBS_TEST_ADDRESS
 
@@ -39,6 +45,7 @@ talk_both_ways
 ping_both_ways
 stock_both_ways
 ping_here
+look_up_both_ways
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

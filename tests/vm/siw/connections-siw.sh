@@ -6,6 +6,7 @@
 # by default: 7.x
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/cm_messages.rs docs/examples/connections.rs
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
+# due: tests/any/look_ups.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
 # due: tests/vm/siw/connections-siw.sh
 # order: 20
@@ -16,7 +17,7 @@
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
-# tests: any::connections any::cm_messages
+# tests: any::connections any::cm_messages any::look_ups
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
