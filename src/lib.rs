@@ -139,7 +139,7 @@ pub use self::kernel::{command, transport};
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;
 #[cfg(feature = "tokio")]
-pub use self::tokio::Events;
+pub use self::tokio::{Events, RequestError, Requests};
 pub use self::verbs::ah::{AddressHandle, Route};
 pub use self::verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::verbs::mr::{MemoryRegion, MemoryRegionBuilder, Prefetch, Segment};
