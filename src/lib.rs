@@ -36,6 +36,7 @@
 //! | --- | --- |
 //! | flow counters | [`Context::create_counters`], [`QueuePair::create_flow`], [`Reader`], [`Snapshot`], [`mlx5::CounterPool`] |
 //! | messages and remote memory | [`ProtectionDomain::rc`], [`QueuePair::connect`], [`SendRequest`], [`CompletionQueue::poll`] |
+//! | connections, also over iWARP | [`cm::Manager`], [`cm::Messages`] |
 //! | datagrams | [`ProtectionDomain::ud`], [`AddressHandle`], [`Datagram`]; on EFA [`ProtectionDomain::srd`] |
 //! | raw Ethernet frames | [`ProtectionDomain::raw_packet`], [`FlowRule`] |
 //! | counters of completed operations | [`CompletionCounter`], [`QueuePair::bind_counter`] |
