@@ -18,6 +18,7 @@ use super::of_io;
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::Remote;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::process::Origin;
 use crate::verbs::cq::{CompletionChannel, CompletionQueue};
 use crate::verbs::mr::Segment;
 use crate::verbs::qp::{Operation, QpType, QueuePair, Rc, SendRequest};
@@ -69,6 +70,8 @@ struct Inner<T: QpType> {
     /// The room of both queues.
     sends: Semaphore,
     receives: Semaphore,
+    /// Checked before the lock, for which a child of `fork` must not wait.
+    origin: Origin,
 }
 
 impl<T: QpType> Inner<T> {
@@ -204,6 +207,7 @@ impl<T: QpType> Requests<T> {
             core: Mutex::new(Core::new(qp, queues, channel)),
             sends: Semaphore::new(room(sends)),
             receives: Semaphore::new(room(receives)),
+            origin: Origin::here(),
         });
         ::tokio::spawn(drive(Driver(Arc::downgrade(&inner)), file));
         Ok(Self(inner))
@@ -262,6 +266,7 @@ impl<T: QpType> Requests<T> {
         is_receive: bool,
         post: impl FnOnce(u64, &mut QueuePair<T>) -> Result<()>,
     ) -> Result<Completion, RequestError> {
+        self.0.origin.check(op)?;
         let permit = match room.acquire().await {
             Ok(permit) => permit,
             // It is closed: the queue pair has ended.
@@ -278,12 +283,13 @@ impl<T: QpType> Requests<T> {
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) after [`into_parts`](Self::into_parts) of a clone.
     pub fn queue_pair<R>(&self, what: impl FnOnce(&mut QueuePair<T>) -> R) -> Result<R> {
+        self.0.origin.check("requests.queue_pair")?;
         self.0.with(|core, _| core.queue_pair().map(what).ok_or_else(|| core::gone("requests.queue_pair")))
     }
 
-    /// Number of requests that were posted and have not completed.
+    /// Number of requests that were posted and have not completed; zero in a child of `fork`.
     pub fn in_flight(&self) -> usize {
-        self.0.with(|core, _| core.in_flight())
+        if self.0.origin.is_here() { self.0.with(|core, _| core.in_flight()) } else { 0 }
     }
 
     /// Moves the queue pair to the error state, and waits until everything that was posted has completed: what the device has not carried out
@@ -292,6 +298,7 @@ impl<T: QpType> Requests<T> {
     /// # Errors
     /// Those of [`QueuePair::drain`].
     pub async fn drain(&self) -> Result<()> {
+        self.0.origin.check(DRAIN)?;
         self.0.with(|core, after| core.begin_drain(after));
         poll_fn(|context| self.0.with(|core, _| core.poll_drained(context.waker()))).await
     }
@@ -302,6 +309,7 @@ impl<T: QpType> Requests<T> {
     /// [`Busy`](crate::ErrorKind::Busy) if it is not drained, and for a clone if another one has returned them.
     #[allow(clippy::type_complexity, reason = "the two parts")]
     pub fn into_parts(self) -> Result<(QueuePair<T>, Vec<CompletionQueue>)> {
+        self.0.origin.check("requests.into_parts")?;
         let hint = "drain the queue pair first";
         let parts = self.0.with(|core, _| core.take_parts());
         parts.ok_or_else(|| Error::refused("requests.into_parts", Errno::EBUSY, hint))
@@ -374,6 +382,7 @@ impl<T: QpType> Future for Flight<'_, T> {
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(slot) = self.slot else { return Poll::Pending };
+        self.inner.origin.check(self.op)?;
         let ended = self.inner.with(|core, after| core.poll(self.op, slot, context.waker(), after));
         ended.map(|ended| {
             self.slot = None;
@@ -387,7 +396,7 @@ impl<T: QpType> Future for Flight<'_, T> {
 
 impl<T: QpType> Drop for Flight<'_, T> {
     fn drop(&mut self) {
-        if let Some(slot) = self.slot {
+        if let Some(slot) = self.slot.filter(|_| self.inner.origin.is_here()) {
             self.inner.with(|core, _| core.abandon(slot));
         }
     }
@@ -398,7 +407,7 @@ struct Driver<T: QpType>(Weak<Inner<T>>);
 
 impl<T: QpType> Drop for Driver<T> {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.upgrade() {
+        if let Some(inner) = self.0.upgrade().filter(|inner| inner.origin.is_here()) {
             let hint = "the runtime that waits for completions has ended";
             inner.with(|core, after| core.fail(Error::refused(DRAIN, Errno::ESRCH, hint), after));
         }
@@ -408,7 +417,9 @@ impl<T: QpType> Drop for Driver<T> {
 async fn drive<T: QpType>(driver: Driver<T>, file: AsyncFd<OwnedFd>) {
     poll_fn(|context| {
         loop {
-            let Some(inner) = driver.0.upgrade() else { return Poll::Ready(()) };
+            let Some(inner) = driver.0.upgrade().filter(|inner| inner.origin.is_here()) else {
+                return Poll::Ready(());
+            };
             if inner.with(|core, after| core.step(context.waker(), after)) {
                 return Poll::Ready(());
             }
