@@ -36,6 +36,7 @@
 //! | --- | --- |
 //! | flow counters | [`Context::create_counters`], [`QueuePair::create_flow`], [`Reader`], [`Snapshot`], [`mlx5::CounterPool`] |
 //! | messages and remote memory | [`ProtectionDomain::rc`], [`QueuePair::connect`], [`SendRequest`], [`CompletionQueue::poll`] |
+//! | connections, also over iWARP | [`cm::Manager`], [`cm::Messages`] |
 //! | datagrams | [`ProtectionDomain::ud`], [`AddressHandle`], [`Datagram`]; on EFA [`ProtectionDomain::srd`] |
 //! | raw Ethernet frames | [`ProtectionDomain::raw_packet`], [`FlowRule`] |
 //! | counters of completed operations | [`CompletionCounter`], [`QueuePair::bind_counter`] |
@@ -139,7 +140,7 @@ pub use self::kernel::{command, transport};
 #[cfg(feature = "soft")]
 pub use self::soft::SoftDevice;
 #[cfg(feature = "tokio")]
-pub use self::tokio::Events;
+pub use self::tokio::{Events, RequestError, Requests};
 pub use self::verbs::ah::{AddressHandle, Route};
 pub use self::verbs::cq::{CompletionChannel, CompletionQueue, CompletionQueueBuilder};
 pub use self::verbs::mr::{MemoryRegion, MemoryRegionBuilder, Prefetch, Segment};

@@ -1,5 +1,7 @@
 //! Events, and sampling, as futures of tokio.
 
+mod requests;
+
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub use self::requests::{RequestError, Requests};
 use self::sealed::Source;
 use crate::counters::Sampler;
 use crate::device::context::{AsyncEvent, Context};

@@ -9,11 +9,12 @@ mod skips;
 use skips::skipped;
 
 /// Names of programs, and a part of a line that each prints.
-const EXAMPLES: [(&str, &str); 9] = [
+const EXAMPLES: [(&str, &str); 10] = [
     ("completion_counters", "counted by "),
     ("connections", "10.0.0.1 says: from the server"),
     ("counter_watch", "300 packets, 18000 bytes at the end"),
     ("datagrams", "\"an answer\" with the number 7"),
+    ("key_value", "orange: ffa500"),
     ("look_ups", "tells 239.1.2.3: to everybody"),
     ("rc_pingpong", "1000 round trips"),
     ("read_latency", "snapshot.read_cached, at most 10 ms old: "),

@@ -100,6 +100,31 @@ impl Link {
         }
     }
 
+    /// Ends the connection, and waits until the other side has answered; see [`Connection::disconnect`]. The queue pair is the caller's:
+    /// end it before, as [`QueuePair::drain`] does.
+    ///
+    /// # Errors
+    /// Those of reading events.
+    ///
+    /// # Kernel
+    /// `DISCONNECT` (ucma.c, Linux 6.1).
+    #[doc(alias = "rdma_disconnect")]
+    pub fn disconnect(&self) -> Waiting<'_, Closed> {
+        Waiting::new(&self.id.shared, "cm.disconnect", self.leave("cm.disconnect"))
+    }
+
+    async fn leave(&self, op: &'static str) -> Result<Closed> {
+        if self.ended().is_none() {
+            match self.id.request(op, &Disconnect { id: self.id.id }) {
+                // The connection has ended in the meantime: the event says how.
+                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+                Err(error) if error.kind() == ErrorKind::Disassociated => {}
+                other => other?,
+            }
+        }
+        self.end(op).await
+    }
+
     /// The own address and that of the other side.
     ///
     /// # Errors
@@ -133,6 +158,12 @@ impl Connection {
     /// The queue pair, and the rest, to use both at the same time.
     pub fn parts(&mut self) -> (&mut QueuePair<Rc>, &Link) {
         (&mut self.qp, &self.link)
+    }
+
+    /// The queue pair, and the rest, to use them apart: with `Requests` of feature `tokio`, for example. The connection ends when the rest is
+    /// dropped, which should be before the queue pair.
+    pub fn into_parts(self) -> (QueuePair<Rc>, Link) {
+        (self.qp, self.link)
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -192,14 +223,7 @@ impl Connection {
     async fn leave(&mut self, op: &'static str) -> Result<Closed> {
         if self.link.ended().is_none() {
             Parameters::end(self.link.is_iwarp, &mut self.qp)?;
-            let id = &self.link.id;
-            match id.request(op, &Disconnect { id: id.id }) {
-                // The connection has ended in the meantime: the event says how.
-                Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-                Err(error) if error.kind() == ErrorKind::Disassociated => {}
-                other => other?,
-            }
         }
-        self.link.end(op).await
+        self.link.leave(op).await
     }
 }

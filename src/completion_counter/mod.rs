@@ -335,7 +335,6 @@ impl CompletionCounter {
     /// A handle that ends waits for this counter from another thread: [`wait`](Self::wait), [`wait_since`](Self::wait_since),
     /// [`wait_async`](Self::wait_async) and [`CompletionQueue::progress_until`](crate::CompletionQueue::progress_until). Neither value
     /// changes. It does not signal the wait object.
-    #[doc(alias = "fi_cntr_wait")]
     pub fn canceller(&self) -> Canceller {
         Canceller::new(self.state.lobby.clone())
     }

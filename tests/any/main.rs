@@ -40,6 +40,8 @@ mod packets;
 mod queue_pairs;
 mod queues;
 mod reliable_datagrams;
+#[cfg(feature = "tokio")]
+mod requests;
 mod rules;
 mod sampler;
 mod shared_receives;

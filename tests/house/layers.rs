@@ -16,7 +16,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("flow", &["kernel", "driver", "device", "verbs", "counters"]),
     ("mlx5", &["kernel", "driver", "device", "verbs", "counters", "flow"]),
     ("efa", &["kernel", "driver", "device", "verbs"]),
-    ("tokio", &["kernel", "device", "verbs", "counters"]),
+    ("tokio", &["kernel", "driver", "device", "verbs", "counters"]),
     ("cm", &["kernel", "driver", "device", "verbs", "soft"]),
     // The parts that bindings use, under other names.
     ("raw", &["kernel", "driver", "device", "completion_counter", "verbs"]),

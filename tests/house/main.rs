@@ -281,6 +281,7 @@ const LOCKS: &[&str] = &[
     "src/cm/sleeper.rs",
     "src/cm/task.rs",
     "src/cm/waiting.rs",
+    "src/tokio/requests.rs",
     "src/counters/clock/watch.rs",
     "src/completion_counter/hardware.rs",
     "src/completion_counter/registry.rs",

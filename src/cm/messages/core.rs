@@ -161,7 +161,7 @@ impl Core {
                 .fail(Failure::Malformed("a message without a head: the other side is of another kind"));
         };
         if self.has_ended && kind == Kind::Data || !self.flow.receive(kind == Kind::Data, granted) {
-            return self.fail(Failure::Malformed("the other side has sent more than it may"));
+            return self.fail(Failure::Malformed("a message for which the other side knows no receive"));
         }
         match kind {
             Kind::Data => return self.arrived.push_back((buffer, len)),

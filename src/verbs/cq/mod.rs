@@ -409,6 +409,11 @@ struct Channel {
 }
 
 impl CompletionChannel {
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code))]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Takes the next event and returns the cookie of its queue, or `None` if there is no event; never blocks.
     ///
     /// # Errors

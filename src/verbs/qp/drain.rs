@@ -95,8 +95,7 @@ impl<T: QpType> QueuePair<T> {
         mut take: impl FnMut(Completion),
     ) -> Result<()> {
         let op = "qp.drain";
-        let is_given = |cq| queues.iter().any(|queue| Arc::ptr_eq(queue.shared(), cq));
-        if !self.shared.cqs.iter().all(is_given) {
+        if !self.are_all(queues.iter().map(|queue| &**queue)) {
             let hint =
                 "every completion queue of the queue pair must be given, to be polled; nothing was done";
             return Err(Error::refused(op, Errno::EINVAL, hint));
@@ -137,6 +136,16 @@ impl<T: QpType> QueuePair<T> {
                 std::thread::yield_now();
             }
         }
+    }
+
+    /// Whether these include all its completion queues.
+    pub(crate) fn are_all<'a>(
+        &self,
+        queues: impl IntoIterator<Item = &'a CompletionQueue, IntoIter: Clone>,
+    ) -> bool {
+        let queues = queues.into_iter();
+        let is_given = |cq| queues.clone().any(|queue| Arc::ptr_eq(queue.shared(), cq));
+        self.shared.cqs.iter().all(is_given)
     }
 
     /// Removes the requests that the device does not read any more, if there are any: those that were posted after the queue pair had

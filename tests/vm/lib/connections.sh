@@ -62,6 +62,15 @@ talk_both_ways() {
     done
 }
 
+# The table of the example of requests as futures. `name` is the step's.
+table_listen() { "$EXAMPLE_KEY_VALUE" serve "$address:$manager_port"; }
+table_connect() { "$EXAMPLE_KEY_VALUE" get "$address:$manager_port" red orange mauve; }
+table_is_read() {
+    export vm address manager_port EXAMPLE_KEY_VALUE
+    # shellcheck disable=SC2154  # the step has it
+    talk table table && grep -qx 'orange: ffa500' "$OUT/$name.out" && grep -qx 'mauve: no such key' "$OUT/$name.out"
+}
+
 # The program's ping, and its exchange of rping. Each function is one side.
 ping_listen() { "$UVERBS_BIN" ping --cm --iters 50 --timeout 50s "$@"; }
 ping_connect() { "$UVERBS_BIN" ping --cm "$address" --iters 50 --timeout 50s "$@"; }

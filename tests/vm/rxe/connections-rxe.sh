@@ -4,7 +4,8 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/cm_messages.rs docs/examples/connections.rs
+# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/cm_messages.rs
+# due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/any/look_ups.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
@@ -12,6 +13,7 @@
 # packages: mmdebstrap rdmacm-utils
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
+# cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
 # tests: any::connections any::cm_messages any::look_ups
@@ -42,6 +44,7 @@ make_manager() { make_device && modprobe rdma_ucm; }
 begin make_manager
 for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
+step table table_is_read
 ping_both_ways
 stock_both_ways
 ping_here

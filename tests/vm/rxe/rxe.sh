@@ -19,7 +19,7 @@
 # tests: any::counted_queues any::shared_receives any::multicast any::drain any::queues asynchronous fork
 # tests: any::windows any::window_states any::errno any::errno_objects any::queue_pairs any::transitions any::messages any::grid
 # tests: card::rss card::offloads any::failures any::lives any::xrc any::xrc_commands any::statistics allocations
-# tests: cycles faults
+# tests: cycles faults any::requests
 # On debug kernels of 6.1 this one ends with a report, and with it what looks at locks.
 # tests: any::memory
 # shellcheck disable=SC2317  # `step` calls the functions by name

@@ -4,7 +4,8 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/cm_messages.rs docs/examples/connections.rs
+# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/cm_messages.rs
+# due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/any/look_ups.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
@@ -15,6 +16,7 @@
 # module: SIW_MODULE siw
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
+# cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
 # tests: any::connections any::cm_messages any::look_ups
@@ -40,6 +42,7 @@ address=$UVERBS_TEST_ADDRESS
 begin make_siw
 for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
+step table table_is_read
 ping_both_ways
 stock_both_ways
 ping_here
