@@ -68,10 +68,11 @@ mod waiting;
 pub use self::connect::Connect;
 pub use self::connection::{Closed, Connection, Link};
 pub use self::error::{ConnectError, Reason, Rejection};
-pub use self::incoming::{Accept, Incoming};
+pub use self::incoming::{Accept, Incoming, Notifier};
 pub use self::listener::{Listener, ListenerBuilder};
 pub use self::manager::Manager;
 pub use self::resolve::{Resolve, Target};
 pub use self::waiting::Waiting;
+pub use crate::kernel::manager::{ManagerCommand as Command, Watcher};
 #[cfg(feature = "soft")]
 pub use crate::soft::SoftNetwork;

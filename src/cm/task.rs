@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::dispatch::Kind;
+use super::dispatch::{Dispatch, Kind};
 use super::shared::{Read, Shared};
 use super::waiting::Waiting;
 use crate::kernel::error::{Error, Result};
@@ -78,7 +78,7 @@ impl<T, E: From<Error>> Future for Waiting<'_, T, E> {
             if let Poll::Ready(result) = self.work.as_mut().poll(context) {
                 return Poll::Ready(result);
             }
-            let ticket = *self.ticket.get_or_insert_with(|| shared.dispatch().number());
+            let ticket = *self.ticket.get_or_insert_with(Dispatch::number);
             if !shared.dispatch().wants_to_read(Kind::Task, ticket, context.waker()) {
                 return Poll::Pending;
             }

@@ -30,6 +30,7 @@ mod grid;
 mod limits;
 mod lives;
 mod managed;
+mod managers;
 mod memory;
 mod messages;
 mod multicast;

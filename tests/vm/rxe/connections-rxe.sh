@@ -4,12 +4,12 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs docs/examples/connections.rs
+# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/managers.rs docs/examples/connections.rs
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
 # packages: rdmacm-utils
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
-# tests: any::connections
+# tests: any::connections any::managers
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..

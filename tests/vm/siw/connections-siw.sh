@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs docs/examples/connections.rs
+# due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/managers.rs docs/examples/connections.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
 # due: tests/vm/siw/connections-siw.sh
 # order: 20
@@ -12,7 +12,7 @@
 # packages: mmdebstrap rdmacm-utils
 # module: SIW_MODULE siw
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
-# tests: any::connections
+# tests: any::connections any::managers
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
