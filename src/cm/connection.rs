@@ -10,6 +10,7 @@ use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, MULTIC
 
 use super::error::status;
 use super::id::Id;
+use super::manager::Manager;
 use super::parameters::Parameters;
 use super::waiting::Waiting;
 use crate::device::Device;
@@ -203,6 +204,44 @@ impl Connection {
     /// As [`Link::closed`].
     pub fn closed(&self) -> Waiting<'_, Closed> {
         self.link.closed()
+    }
+
+    /// Moves the connection to another manager, with its events. Who waits for it reads the events of that manager then.
+    ///
+    /// ```
+    /// # use uverbs::{SoftDevice, cm::SoftNetwork};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (network, patience) = (SoftNetwork::default(), std::time::Duration::from_secs(5));
+    /// # let device = SoftDevice::default();
+    /// # network.join(&device, "10.0.0.1".parse()?)?;
+    /// # let manager = network.manager()?;
+    /// # let queue_pair = || -> uverbs::Result<_> {
+    /// #     let context = device.open()?;
+    /// #     context.alloc_pd()?.rc(&context.create_cq(4)?).create()
+    /// # };
+    /// # let listener = manager.listen("10.0.0.1:7174".parse()?)?;
+    /// # let target = manager.resolve("10.0.0.1:7174".parse()?).run().within(patience)?;
+    /// # let connect = target.connect(queue_pair()?)?;
+    /// # let client = std::thread::spawn(move || connect.establish().within(patience));
+    /// let mut connection = listener.next().within(patience)?.accept(queue_pair()?)?.establish().within(patience)?;
+    /// let other = network.manager()?;
+    /// connection.move_to(&other)?;
+    /// # let client = client.join().expect("the client")?;
+    /// # drop(client);
+    /// connection.closed().within(patience)?; // reads the other manager's events
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if one manager is the kernel's and the other one of a soft network,
+    /// [`Disassociated`](ErrorKind::Disassociated) if the device has gone. The connection stays where it was.
+    ///
+    /// # Kernel
+    /// `MIGRATE_ID` (ucma.c, Linux 6.1).
+    #[doc(alias = "rdma_migrate_id")]
+    pub fn move_to(&mut self, manager: &Manager) -> Result<()> {
+        self.link.id.move_to("cm.move", &manager.0)
     }
 
     /// Ends the connection, and waits until the other side has answered. Everything posted completes as flushed.

@@ -7,9 +7,13 @@
 //! one that waits for its turn and leaves without having had it passes the turn on.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use uverbs_abi::cm::{CONNECT_REQUEST, EventResp};
+
+/// The last number of any manager: an identifier keeps its number when it moves to another one.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Who waits: a thread sleeps in `poll`, where only the file wakes it. Tasks are woken by the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,6 @@ impl Given {
 
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
-    last: u64,
     places: BTreeMap<u64, Place>,
     threads: Turn,
     tasks: Turn,
@@ -61,22 +64,52 @@ pub(super) struct Dispatch {
 
 impl Dispatch {
     /// A number that was never used. It is not zero, with which the kernel reports nothing.
-    pub(super) fn number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
+    pub(super) fn number() -> u64 {
+        LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// A number, with a place for its events.
     pub(super) fn enter(&mut self) -> u64 {
-        let uid = self.number();
+        let uid = Self::number();
         self.places.insert(uid, Place::default());
         uid
     }
 
+    /// Makes the place of an identifier that comes from another manager.
+    pub(super) fn admit(&mut self, uid: u64) {
+        self.places.entry(uid).or_default();
+    }
+
+    /// Puts the events that its earlier manager had read before those that were read here.
+    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<EventResp>) {
+        if let Some(place) = self.places.get_mut(&uid) {
+            events.append(&mut place.events);
+            place.events = events;
+        }
+    }
+
+    /// Removes the place of an identifier that goes to another manager, and returns its events. Nobody waits for it.
+    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<EventResp> {
+        self.places.remove(&uid).map(|place| place.events).unwrap_or_default()
+    }
+
+    /// Whether there is an identifier with this number.
+    pub(super) fn has(&self, uid: u64) -> bool {
+        self.places.contains_key(&uid)
+    }
+
+    /// Whether anybody waits for the file.
+    pub(super) fn is_read(&self) -> bool {
+        self.threads.reader.is_some() || self.tasks.reader.is_some()
+    }
+
     /// Removes a place. Returns the new connections whose requests nobody has taken.
     pub(super) fn leave(&mut self, uid: u64) -> Vec<u32> {
-        let events = self.places.remove(&uid).map(|place| place.events).unwrap_or_default();
-        events.iter().filter(|event| event.event == CONNECT_REQUEST).map(|event| event.id).collect()
+        self.dismiss(uid)
+            .iter()
+            .filter(|event| event.event == CONNECT_REQUEST)
+            .map(|event| event.id)
+            .collect()
     }
 
     /// Puts an event into its place.
@@ -163,7 +196,7 @@ impl Dispatch {
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
 
     #[derive(Default)]
@@ -222,6 +255,24 @@ mod tests {
         assert_eq!(dispatch.leave(listener), [7]);
         assert_eq!(dispatch.give(event(listener, CONNECT_REQUEST, 8)).wake(), Some(8));
         assert!(dispatch.is_empty());
+    }
+
+    #[test]
+    fn an_identifier_moves_with_its_number_and_its_events_in_their_order() {
+        let (mut old, mut new) = (Dispatch::default(), Dispatch::default());
+        let (uid, other) = (old.enter(), new.enter());
+        assert_ne!(uid, other, "numbers are those of the process");
+        assert_eq!(old.give(event(uid, 1, 5)).wake(), None);
+        new.admit(uid);
+        // One is read at the new manager before those of the old one have come.
+        assert_eq!(new.give(event(uid, 2, 5)).wake(), None);
+        new.precede(uid, old.dismiss(uid));
+        assert!(old.is_empty() && new.has(uid) && !old.has(uid));
+        let mut next = || match new.take(uid, Waker::noop()) {
+            Poll::Ready(event) => event.event,
+            Poll::Pending => 0,
+        };
+        assert_eq!([next(), next(), next()], [1, 2, 0]);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{CreateId, EventResp, InitQpAttr, Query, QueryAddrResp};
-use uverbs_abi::types::{QpAttrMask, qp_state};
+use uverbs_abi::cm::{CreateId, EventResp, InitQpAttr, PS_TCP, Query, QueryAddrResp, ResolveAddr};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 use uverbs_abi::write::QpAttr;
 
 use super::shared::Shared;
 use crate::device::Device;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::{Request, decode};
 
 /// An identifier with its place for events.
@@ -23,6 +23,8 @@ pub(super) struct Id {
     pub(super) uid: u64,
     /// The kernel's.
     pub(super) id: u32,
+    /// An identifier that is there only to have an event.
+    bell: Option<Box<Id>>,
     /// Destroying it may block for seconds: a client over iWARP that was not answered.
     may_block: AtomicBool,
 }
@@ -49,7 +51,7 @@ impl Id {
     }
 
     fn with(shared: &Arc<Shared>, uid: u64, id: u32) -> Self {
-        Self { shared: shared.clone(), uid, id, may_block: AtomicBool::new(false) }
+        Self { shared: shared.clone(), uid, id, bell: None, may_block: AtomicBool::new(false) }
     }
 
     pub(super) fn request<R: Request>(&self, op: &'static str, request: &R) -> Result<R::Answer> {
@@ -113,6 +115,31 @@ impl Id {
         let answer = self.query(op)?;
         let both = decode(&answer.src_addr).zip(decode(&answer.dst_addr));
         both.ok_or_else(|| Error::malformed(op, "an address that is neither of IPv4 nor of IPv6"))
+    }
+
+    /// Moves the identifier to another manager, with its unread events. Nobody waits for it, and nobody else knows it.
+    pub(super) fn move_to(&mut self, op: &'static str, to: &Arc<Shared>) -> Result<()> {
+        if Arc::ptr_eq(&self.shared, to) {
+            return Ok(());
+        }
+        let may_wait = to.take_over(op, &self.shared, self.uid, self.id).map_err(|error| {
+            error.hinted_if(ErrorKind::InvalidInput, "the managers are not of one connection manager")
+        })?;
+        self.shared = to.clone();
+        self.bell = if may_wait { self.ring(op) } else { None };
+        Ok(())
+    }
+
+    /// The kernel moves events without waking those who wait for the other file (`ucma_migrate_id`, ucma.c, Linux 6.1 and 7.3). It wakes
+    /// them for the answer to another identifier, which resolves the own address. If the device goes meanwhile, its removal wakes them.
+    fn ring(&self, op: &'static str) -> Option<Box<Self>> {
+        let answer = self.query(op).ok()?;
+        let bell = Self::create(&self.shared, op, (PS_TCP, qp_type::RC)).ok()?;
+        let (dst_size, dst_addr) = (answer.src_size, answer.src_addr);
+        let request =
+            ResolveAddr { id: bell.id, timeout_ms: 1, dst_size, dst_addr, ..ResolveAddr::default() };
+        bell.request(op, &request).ok()?;
+        Some(Box::new(bell))
     }
 
     pub(super) fn blocks(&self) -> bool {

@@ -108,6 +108,12 @@ pub struct Accept {
 parameters!(Accept, OP, Data::Reply);
 
 impl Accept {
+    /// A handle to say that the queue pair has received a message, while [`establish`](Self::establish) waits.
+    pub fn notifier(&self) -> Notifier {
+        let Id { shared, uid, id, .. } = &self.id;
+        Notifier { shared: shared.clone(), uid: *uid, id: *id, is_iwarp: self.parameters.is_iwarp }
+    }
+
     /// Answers the other side, and waits until it has acknowledged.
     ///
     /// # Errors
@@ -137,6 +143,36 @@ impl Accept {
                 let Self { id, qp, parameters, private_data, .. } = self;
                 return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data));
             }
+        }
+    }
+}
+
+/// Tells the manager of a message that has come before the other side's acknowledgement; created by [`Accept::notifier`].
+///
+/// On InfiniBand and RoCE the acknowledgement is a datagram of its own, which may be lost or late. A message shows as well that the other
+/// side has the reply: if a receive completes, or the device reports [`QpEstablished`](crate::EventKind::QpEstablished), while
+/// [`establish`](Accept::establish) still waits, [`notify`](Self::notify) ends that wait.
+#[derive(Clone, Debug)]
+pub struct Notifier {
+    shared: Arc<Shared>,
+    uid: u64,
+    id: u32,
+    is_iwarp: bool,
+}
+
+impl Notifier {
+    /// Establishes the connection if it is not established, and does nothing if it is, or has ended, or on iWARP.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the reply has not been sent, or was refused.
+    ///
+    /// # Kernel
+    /// `NOTIFY` with `IB_EVENT_COMM_EST` (ucma.c and `cm_establish`, cm.c, Linux 6.1).
+    #[doc(alias = "rdma_notify")]
+    pub fn notify(&self) -> Result<()> {
+        match self.is_iwarp {
+            true => Ok(()),
+            false => self.shared.notify("cm.notify", self.uid, self.id),
         }
     }
 }

@@ -13,7 +13,7 @@ use super::resolve::Resolve;
 use super::shared::{Shared, not_here};
 use crate::device::Device;
 use crate::kernel::error::Result;
-use crate::kernel::manager::{RdmaCm, encode};
+use crate::kernel::manager::{ManagerFile, RdmaCm, WatchedFile, Watcher, encode};
 use crate::verbs::qp::Rc;
 
 /// The connection manager: one file of the kernel's for any number of connections.
@@ -35,9 +35,21 @@ impl Manager {
     /// `/dev/infiniband/rdma_cm`, which every user may open (ucma.c, Linux 6.1).
     #[doc(alias = "rdma_create_event_channel")]
     pub fn open() -> Result<Self> {
-        let file = RdmaCm::open("cm.open")?;
+        Ok(Self::of_kernel(Box::new(RdmaCm::open("cm.open")?)))
+    }
+
+    /// Opens the kernel's connection manager, with a watcher of its commands.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(watcher: impl Watcher + 'static) -> Result<Self> {
+        let file = Box::new(RdmaCm::open("cm.open")?);
+        Ok(Self::of_kernel(Box::new(WatchedFile::new(file, watcher))))
+    }
+
+    fn of_kernel(file: Box<dyn ManagerFile>) -> Self {
         let find = |index| crate::device::device_at("cm.device", index);
-        Ok(Self(Shared::new(Box::new(file), Box::new(find))))
+        Self(Shared::new(file, Box::new(find)))
     }
 
     /// Finds the device and the route to an address, to connect to it.
@@ -112,8 +124,21 @@ impl crate::soft::SoftNetwork {
     /// # Errors
     /// Those of `pipe(2)`, and in a child of `fork` a refusal.
     pub fn manager(&self) -> Result<Manager> {
+        Ok(self.managed_by(Box::new(self.open("cm.open")?)))
+    }
+
+    /// A manager of this network, with a watcher of its commands.
+    ///
+    /// # Errors
+    /// As [`manager`](Self::manager).
+    pub fn manager_with(&self, watcher: impl Watcher + 'static) -> Result<Manager> {
+        let file = Box::new(self.open("cm.open")?);
+        Ok(self.managed_by(Box::new(WatchedFile::new(file, watcher))))
+    }
+
+    fn managed_by(&self, file: Box<dyn ManagerFile>) -> Manager {
         let network = self.clone();
         let find = move |index| network.device(index).map(|device| device.device());
-        Ok(Manager(Shared::new(Box::new(self.open("cm.open")?), Box::new(find))))
+        Manager(Shared::new(file, Box::new(find)))
     }
 }

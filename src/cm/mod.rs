@@ -74,12 +74,13 @@ pub use self::connect::Connect;
 pub use self::connection::{Closed, Connection, Link};
 pub use self::datagrams::{Answer, Datagrams, Destination, Group, Join, LookUp, Membership, Service};
 pub use self::error::{ConnectError, Reason, Rejection};
-pub use self::incoming::{Accept, Incoming};
+pub use self::incoming::{Accept, Incoming, Notifier};
 pub use self::kind::Managed;
 pub use self::listener::{Listener, ListenerBuilder};
 pub use self::manager::Manager;
 pub use self::messages::{Message, Messages, MessagesBuilder};
 pub use self::resolve::{Resolve, Target};
 pub use self::waiting::Waiting;
+pub use crate::kernel::manager::{ManagerCommand as Command, Watcher};
 #[cfg(feature = "soft")]
 pub use crate::soft::SoftNetwork;

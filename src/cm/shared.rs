@@ -1,13 +1,15 @@
 //! What all clones of a manager and its identifiers share: the file, the dispatch of events, and the helper threads.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{CONNECT_ERROR, DestroyId, EventResp, GetEvent};
+use uverbs_abi::cm::{CONNECT_ERROR, DestroyId, EventResp, GetEvent, MigrateId, Notify};
+use uverbs_abi::types::event_type;
 use zerocopy::FromZeros;
 
 use super::dispatch::{Dispatch, Kind};
@@ -101,6 +103,47 @@ impl Shared {
     /// Destroys an identifier. There is nobody to whom an error could be told: it can only be that it is gone.
     pub(super) fn destroy(&self, id: u32) {
         let _ = self.request("cm.destroy", &DestroyId { id, ..DestroyId::default() });
+    }
+
+    /// Tells the kernel that a queue pair has received a message, if its identifier is still here. Nothing is to do if the connection is
+    /// established already (`cm_establish`, cm.c, Linux 6.1).
+    pub(super) fn notify(&self, op: &'static str, uid: u64, id: u32) -> Result<()> {
+        self.origin.check(op)?;
+        // Under the lock, so that the identifier is not destroyed meanwhile and its number that of another one.
+        let dispatch = self.dispatch();
+        if !dispatch.has(uid) {
+            return Ok(());
+        }
+        let request = Notify { id, event: event_type::COMM_EST };
+        let sent = self.file.send(&mut ManagerCommand::new(&request, &mut ()));
+        drop(dispatch);
+        match sent {
+            Ok(()) | Err(Errno::EISCONN) => Ok(()),
+            Err(errno) => Err(refusal(op, errno)),
+        }
+    }
+
+    /// Takes over an identifier of another manager, for which nobody waits. Returns whether events may wait of which nobody here was told.
+    pub(super) fn take_over(&self, op: &'static str, from: &Self, uid: u64, id: u32) -> Result<bool> {
+        from.origin.check(op)?;
+        self.origin.check(op)?;
+        self.dispatch().admit(uid);
+        // Under the lock: what another thread reads of the old file is in its place, or still in the file and moves.
+        let mut old = from.dispatch();
+        // Descriptors are not negative.
+        let request = MigrateId { id, fd: from.events().as_raw_fd() as u32, ..MigrateId::default() };
+        if let Err(error) = self.request(op, &request) {
+            drop(old);
+            self.dispatch().dismiss(uid);
+            return Err(error);
+        }
+        let events = old.dismiss(uid);
+        drop(old);
+        let mut new = self.dispatch();
+        new.precede(uid, events);
+        let is_read = new.is_read();
+        drop(new);
+        Ok(is_read && crate::kernel::event::wait(op, &self.events(), Some(Duration::ZERO))?)
     }
 
     /// Reads one event and gives it to its identifier.

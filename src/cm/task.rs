@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::beside::Beside;
-use super::dispatch::Kind;
+use super::dispatch::{Dispatch, Kind};
 use super::shared::{Read, Shared};
 use super::waiting::Waiting;
 use crate::kernel::error::{Error, Result};
@@ -128,7 +128,7 @@ impl<T, E: From<Error>> Future for Waiting<'_, T, E> {
             {
                 continue;
             }
-            let ticket = *self.ticket.get_or_insert_with(|| shared.dispatch().number());
+            let ticket = *self.ticket.get_or_insert_with(Dispatch::number);
             if !shared.dispatch().wants_to_read(Kind::Task, ticket, context.waker()) {
                 return Poll::Pending;
             }

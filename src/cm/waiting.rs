@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 
 use super::beside::Beside;
-use super::dispatch::Kind;
+use super::dispatch::{Dispatch, Kind};
 use super::shared::Shared;
 use super::sleeper::Sleeper;
 use crate::kernel::error::{Error, Result};
@@ -102,7 +102,7 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
             }
             let Some(Reading { ticket, .. }) = reading else {
                 // The call is polled again, now that nobody else takes its events.
-                reading = Some(Reading { shared: &shared, ticket: shared.dispatch().number() });
+                reading = Some(Reading { shared: &shared, ticket: Dispatch::number() });
                 if let Some(Reading { ticket, .. }) = reading {
                     shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker);
                 }

@@ -24,6 +24,8 @@ pub(crate) struct Place {
     pub(crate) address: IpAddr,
     pub(crate) context: Context,
     pub(crate) is_iwarp: bool,
+    /// Opens another manager.
+    pub(crate) another: Box<dyn Fn() -> Cm + Sync>,
 }
 
 /// One end of a connection, without its queue pair.
@@ -34,26 +36,26 @@ pub(crate) struct End {
 }
 
 impl End {
-    fn new(context: &Context) -> (Self, QueuePair<Rc>) {
+    pub(crate) fn new(context: &Context) -> (Self, QueuePair<Rc>) {
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(32).unwrap());
         let memory = pd.register(4096, uverbs::AccessFlags::LOCAL_WRITE).unwrap();
         let qp = pd.rc(&cq).send_depth(8).receive_depth(8).create().unwrap();
         (Self { cq, memory }, qp)
     }
 
-    fn receive(&self, qp: &mut QueuePair<Rc>, wr_id: u64) {
+    pub(crate) fn receive(&self, qp: &mut QueuePair<Rc>, wr_id: u64) {
         let room = [self.memory.segment(0..64).unwrap()];
         qp.post_receive(&[ReceiveRequest::new(wr_id, &room)]).unwrap();
     }
 
-    fn send(&self, qp: &mut QueuePair<Rc>, text: &[u8]) {
+    pub(crate) fn send(&self, qp: &mut QueuePair<Rc>, text: &[u8]) {
         self.memory.write(1024, text).unwrap();
         let piece = [self.memory.segment(1024..1024 + text.len()).unwrap()];
         qp.post_send(&[SendRequest::new(77, Operation::Send, &piece).signaled()]).unwrap();
     }
 
     /// The next completion.
-    fn end(&mut self) -> (u64, Status) {
+    pub(crate) fn end(&mut self) -> (u64, Status) {
         let (start, mut batch) = (Instant::now(), uverbs::Completion::batch::<1>());
         while self.cq.poll(&mut batch) == 0 {
             assert!(start.elapsed() < LONG, "no completion");
@@ -62,7 +64,7 @@ impl End {
         (batch[0].wr_id, batch[0].status)
     }
 
-    fn text(&self, len: usize) -> Vec<u8> {
+    pub(crate) fn text(&self, len: usize) -> Vec<u8> {
         let mut text = vec![0; len];
         self.memory.read(0, &mut text).unwrap();
         text
@@ -77,7 +79,9 @@ pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
         network.join(device, address).unwrap();
         let (cm, context) = (network.manager().unwrap(), target.open());
         let is_iwarp = device.profile().iwarp;
-        behaviour(&Place { cm, address, context, is_iwarp });
+        let others = network.clone();
+        let another = Box::new(move || others.manager().unwrap());
+        behaviour(&Place { cm, address, context, is_iwarp, another });
         // Over iWARP, a client that was not answered is destroyed in another thread.
         until("no identifier is left", || network.identifiers() == 0);
         assert_eq!(network.identifiers(), 0, "identifiers are left");
@@ -95,7 +99,8 @@ pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
         };
         let (cm, address) = (Cm::open().unwrap(), address.parse().unwrap());
         let is_iwarp = cm.device_of(address).unwrap().0.node_type() == uverbs::abi::types::node_type::RNIC;
-        behaviour(&Place { cm, address, context: target.open(), is_iwarp });
+        let another = Box::new(|| Cm::open().unwrap());
+        behaviour(&Place { cm, address, context: target.open(), is_iwarp, another });
     });
 }
 
@@ -108,7 +113,7 @@ impl Place {
         (listener, address)
     }
 
-    fn find(&self, address: SocketAddr) -> Found {
+    pub(crate) fn find(&self, address: SocketAddr) -> Found {
         self.cm.resolve(address).run().within(LONG).unwrap()
     }
 
@@ -123,7 +128,7 @@ impl Place {
     }
 
     /// Both ends of a connection: the one that has connected, and the one that has accepted. Each has one receive posted, number 5.
-    fn pair(&self) -> ((End, Connection), (End, Connection)) {
+    pub(crate) fn pair(&self) -> ((End, Connection), (End, Connection)) {
         let (listener, address) = self.listen();
         thread::scope(|scope| {
             let server = scope.spawn(|| {

@@ -32,6 +32,7 @@ mod limits;
 mod lives;
 mod look_ups;
 mod managed;
+mod managers;
 mod memory;
 mod messages;
 mod multicast;

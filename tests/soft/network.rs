@@ -299,6 +299,45 @@ fn an_open_device_is_queried_once_for_any_number_of_connections() {
     }
 }
 
+/// Keeps what the network carries, from the acknowledgement of a reply on.
+#[derive(Debug)]
+struct Unacknowledged(SoftNetwork);
+
+impl uverbs::cm::Watcher for Unacknowledged {
+    fn before(&self, command: &uverbs::cm::Command<'_>) -> Result<(), Errno> {
+        if command.number() == uverbs::abi::cm::ACCEPT {
+            self.0.hold();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_message_stands_for_an_acknowledgement_that_is_late() {
+    let place = Place::new(false);
+    let (listener, address) = place.listen();
+    let clients = place.network.manager_with(Unacknowledged(place.network.clone())).unwrap();
+    thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let target = clients.resolve(address).run().within(LONG).unwrap();
+            target.connect(place.queue_pair()).unwrap().establish().within(LONG).unwrap()
+        });
+        let accept = listener.next().within(LONG).unwrap().accept(place.queue_pair()).unwrap();
+        let notifier = accept.notifier();
+        let server = scope.spawn(|| accept.establish().within(LONG).unwrap());
+        let client = client.join().unwrap();
+        thread::sleep(SHORT);
+        assert!(!server.is_finished(), "nothing has reached the server");
+        notifier.notify().unwrap();
+        let server = server.join().unwrap();
+        place.network.release();
+        drop(client);
+        assert_eq!(server.closed().within(LONG).unwrap(), Closed::Disconnected);
+    });
+    drop(listener);
+    place.is_clean();
+}
+
 #[test]
 fn devices_of_their_own_are_connected() {
     let place = Place::new(false);

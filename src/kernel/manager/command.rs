@@ -2,8 +2,8 @@
 
 use uverbs_abi::cm::{
     Accept, Bind, CmdHdr, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect, EventResp,
-    GetEvent, InitQpAttr, JoinMcast, Listen, Query, QueryAddrResp, Reject, ResolveAddr, ResolveRoute,
-    SetOption,
+    GetEvent, InitQpAttr, JoinMcast, Listen, MigrateId, MigrateResp, Notify, Query, QueryAddrResp, Reject,
+    ResolveAddr, ResolveRoute, SetOption,
 };
 use uverbs_abi::{cm, write::QpAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -62,11 +62,13 @@ requests! {
     GetEvent GET_EVENT: EventResp, response;
     SetOption SET_OPTION: ();
     JoinMcast JOIN_MCAST: CreateIdResp, response;
+    Notify NOTIFY: ();
+    MigrateId MIGRATE_ID: MigrateResp, response;
 }
 
-/// A command that is sent once. It borrows the memory for its answer, or the value that it passes.
+/// A command of the connection manager, which is sent once; a [`Watcher`](super::Watcher) sees it.
 #[derive(Debug)]
-pub(crate) struct ManagerCommand<'a> {
+pub struct ManagerCommand<'a> {
     pub(super) bytes: [u8; ROOM],
     pub(super) len: usize,
     pub(super) memory: Memory<'a>,
@@ -111,17 +113,23 @@ impl<'a> ManagerCommand<'a> {
     }
 }
 
-#[cfg(any(feature = "soft", test))]
 impl ManagerCommand<'_> {
-    /// The number of the command.
-    pub(crate) fn number(&self) -> u32 {
+    /// The number of the command, such as [`CONNECT`](uverbs_abi::cm::CONNECT).
+    pub fn number(&self) -> u32 {
         CmdHdr::read_from_prefix(&self.bytes).map_or(u32::MAX, |(header, _)| header.cmd)
     }
 
+    /// The bytes of the command's struct. It has no address yet.
+    pub fn body(&self) -> &[u8] {
+        self.bytes.get(size_of::<CmdHdr>()..self.len).unwrap_or_default()
+    }
+}
+
+#[cfg(any(feature = "soft", test))]
+impl ManagerCommand<'_> {
     /// The struct of the command, if it is of this type.
     pub(crate) fn request<R: Request + FromBytes>(&self) -> Option<R> {
-        let body = self.bytes.get(size_of::<CmdHdr>()..self.len)?;
-        (self.number() == R::NUMBER).then(|| R::read_from_bytes(body).ok()).flatten()
+        (self.number() == R::NUMBER).then(|| R::read_from_bytes(self.body()).ok()).flatten()
     }
 
     /// Writes the answer.

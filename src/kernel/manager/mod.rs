@@ -3,6 +3,7 @@
 mod address;
 mod command;
 mod file;
+mod watched;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -10,8 +11,11 @@ use std::os::fd::BorrowedFd;
 use nix::errno::Errno;
 
 pub(crate) use self::address::{decode, encode};
-pub(crate) use self::command::{LeaveMcast, ManagerCommand, Request};
+pub use self::command::ManagerCommand;
+pub(crate) use self::command::{LeaveMcast, Request};
 pub(crate) use self::file::RdmaCm;
+pub(crate) use self::watched::WatchedFile;
+pub use self::watched::Watcher;
 
 /// Answers commands of the connection manager: the kernel, a soft network, or a script.
 pub(crate) trait ManagerFile: fmt::Debug + Send + Sync {

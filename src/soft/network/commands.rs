@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use nix::errno::Errno;
 use uverbs_abi::cm::{
     ACK_TIMEOUT, AFONLY, Accept, Bind, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect,
-    FULLMEMBER, GetEvent, InitQpAttr, JoinMcast, Listen, OPTION_ID, PS_IB, PS_IPOIB, PS_TCP, PS_UDP,
-    QUERY_ADDR, Query, QueryAddrResp, REUSEADDR, Reject, ResolveAddr, ResolveRoute, SENDONLY_FULLMEMBER,
-    SetOption, TOS,
+    FULLMEMBER, GetEvent, InitQpAttr, JoinMcast, Listen, MigrateId, MigrateResp, Notify, OPTION_ID, PS_IB,
+    PS_IPOIB, PS_TCP, PS_UDP, QUERY_ADDR, Query, QueryAddrResp, REUSEADDR, Reject, ResolveAddr, ResolveRoute,
+    SENDONLY_FULLMEMBER, SetOption, TOS,
 };
-use uverbs_abi::types::qp_type;
+use uverbs_abi::types::{event_type, qp_type};
 
 use super::super::NODE_GUID;
 use super::state::{Identifier, Phase, State};
@@ -62,6 +62,8 @@ impl Call<'_> {
             SetOption => set_option,
             JoinMcast => join_group,
             LeaveMcast => leave_group,
+            Notify => notify,
+            MigrateId => migrate,
         }
     }
 
@@ -183,6 +185,35 @@ impl Call<'_> {
     fn disconnect(&mut self, request: &Disconnect, _: &[u8]) -> Result<(), Errno> {
         self.find_with_device(request.id)?;
         self.state.disconnect(request.id)
+    }
+
+    /// `ucma_notify`; a device of iWARP is not told (`rdma_notify`, cma.c).
+    fn notify(&mut self, request: &Notify, _: &[u8]) -> Result<(), Errno> {
+        let found = self.find_with_device(request.id)?;
+        let (phase, device) = (found.phase, found.device);
+        if matches!(phase, Phase::Bound | Phase::AddressResolved | Phase::RouteResolved) {
+            return Err(Errno::EINVAL);
+        }
+        if device.is_some_and(|device| self.state.is_iwarp(device)) {
+            return Ok(());
+        }
+        match (request.event, phase) {
+            (event_type::COMM_EST, Phase::Replied) => {
+                self.state.establish(request.id);
+                Ok(())
+            }
+            (event_type::COMM_EST, Phase::Established) => Err(Errno::EISCONN),
+            (event_type::PATH_MIG, Phase::Established) => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn migrate(&mut self, request: &MigrateId, _: &[u8]) -> Result<MigrateResp, Errno> {
+        // A file of another network is none of this one's.
+        let from = self.state.file_of(request.fd).ok_or(Errno::EINVAL)?;
+        Call { state: self.state, file: from }.find(request.id)?;
+        let events_reported = self.state.migrate(request.id, self.file).ok_or(Errno::ENOENT)?;
+        Ok(MigrateResp { events_reported })
     }
 
     fn init_qp_attr(&mut self, request: &InitQpAttr, _: &[u8]) -> Result<uverbs_abi::write::QpAttr, Errno> {

@@ -22,8 +22,8 @@ pub(super) struct NetworkFile {
 impl NetworkFile {
     pub(super) fn open(network: &Arc<Network>) -> Result<Self, Errno> {
         let (ready, writer) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        let number =
-            network.lock().ok_or(Errno::EACCES)?.open(ready.try_clone().map_err(|_| Errno::EMFILE)?, writer);
+        let reader = ready.try_clone().map_err(|_| Errno::EMFILE)?;
+        let number = network.lock().ok_or(Errno::EACCES)?.open(&ready, reader, writer);
         Ok(Self { network: network.clone(), number, ready })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -80,6 +80,8 @@ pub(super) struct Link {
 
 #[derive(Debug)]
 struct File {
+    /// As the program knows it.
+    descriptor: u32,
     /// Each event with the identifier to which it belongs.
     events: VecDeque<(u32, EventResp)>,
     reader: OwnedFd,
@@ -139,10 +141,27 @@ impl State {
         self.addresses.get(address).copied()
     }
 
-    pub(super) fn open(&mut self, reader: OwnedFd, writer: OwnedFd) -> u32 {
+    /// A new file, which the program knows as `known`.
+    pub(super) fn open(&mut self, known: &OwnedFd, reader: OwnedFd, writer: OwnedFd) -> u32 {
         self.last_file += 1;
-        self.files.insert(self.last_file, File { events: VecDeque::new(), reader, writer });
+        // Descriptors are not negative.
+        let descriptor = known.as_raw_fd() as u32;
+        self.files.insert(self.last_file, File { descriptor, events: VecDeque::new(), reader, writer });
         self.last_file
+    }
+
+    /// The file of this network that the program knows by this descriptor.
+    pub(super) fn file_of(&self, descriptor: u32) -> Option<u32> {
+        self.files.iter().find(|(_, file)| file.descriptor == descriptor).map(|(number, _)| *number)
+    }
+
+    /// Moves an identifier and its unread events to another file, and returns the number of those that were read.
+    pub(super) fn migrate(&mut self, number: u32, to: u32) -> Option<u32> {
+        let id = self.identifiers.get_mut(&number)?;
+        let (from, read) = (std::mem::replace(&mut id.file, to), id.events_reported);
+        let events = self.take_events(from, number);
+        events.into_iter().for_each(|event| self.push(to, number, event));
+        Some(read)
     }
 
     pub(super) fn close(&mut self, file: u32) {
@@ -245,14 +264,18 @@ impl State {
 
     /// Removes the unread events of an identifier, and returns the new connections among them.
     pub(super) fn forget_events(&mut self, file: u32, id: u32) -> Vec<u32> {
+        let mine = self.take_events(file, id);
+        mine.iter().filter(|event| event.event == CONNECT_REQUEST).map(|event| event.id).collect()
+    }
+
+    /// Removes the unread events of an identifier.
+    fn take_events(&mut self, file: u32, id: u32) -> Vec<EventResp> {
         let Some(file) = self.files.get_mut(&file) else { return Vec::new() };
-        let (mine, others) =
+        let (mine, others): (VecDeque<_>, _) =
             std::mem::take(&mut file.events).into_iter().partition(|(owner, _)| *owner == id);
         file.events = others;
         file.quiet();
-        let mine: VecDeque<(u32, EventResp)> = mine;
-        let requests = mine.iter().filter(|(_, event)| event.event == CONNECT_REQUEST);
-        requests.map(|(_, event)| event.id).collect()
+        mine.into_iter().map(|(_, event)| event).collect()
     }
 
     /// A device was removed: `cma_remove_one`.

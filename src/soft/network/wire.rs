@@ -182,8 +182,7 @@ impl State {
             }
             Message::Acknowledgement { to } => {
                 if self.phase(to) == Some(Phase::Replied) {
-                    self.set_phase(to, Phase::Established);
-                    self.announce(to, ESTABLISHED, 0, nothing());
+                    self.establish(to);
                 }
             }
             Message::Rejection { to, reason, data } => {
@@ -216,6 +215,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// A server knows that the client has its reply.
+    pub(super) fn establish(&mut self, id: u32) {
+        self.set_phase(id, Phase::Established);
+        self.announce(id, ESTABLISHED, 0, nothing());
     }
 
     /// A request arrives at a listener: `cma_ib_req_handler`.

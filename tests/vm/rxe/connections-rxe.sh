@@ -7,7 +7,7 @@
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/cm_messages.rs
 # due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
-# due: tests/any/look_ups.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
+# due: tests/any/look_ups.rs tests/any/managers.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
 # packages: mmdebstrap rdmacm-utils
@@ -16,7 +16,7 @@
 # cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # roots: sid
-# tests: any::connections any::cm_messages any::look_ups
+# tests: any::connections any::cm_messages any::look_ups any::managers
 # cargo: EXAMPLE_LOOK_UPS build --profile guest --example look_ups
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
