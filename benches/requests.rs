@@ -8,8 +8,8 @@
 use std::process::Command;
 
 use uverbs::{
-    AccessFlags, Completion, CompletionQueue, MemoryRegion, Operation, QueuePair, Rc, Requests, SendRequest,
-    SoftDevice, Status,
+    AccessFlags, Completion, CompletionQueue, ConnectionOptions, MemoryRegion, Operation, QueuePair, Rc,
+    Requests, SendRequest, SoftDevice, Status,
 };
 
 const FEW: u64 = 1_000;
@@ -21,8 +21,9 @@ fn pair() -> uverbs::Result<(QueuePair<Rc>, CompletionQueue, MemoryRegion)> {
     let cq = context.cq(64).channel(&channel).create()?;
     let memory = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
     let mut qp = pd.rc(&cq).create()?;
-    let itself = qp.endpoint(1, 0)?;
-    qp.connect(&itself)?;
+    let options = ConnectionOptions::new(1, 0);
+    let itself = qp.endpoint(&options, 0)?;
+    qp.connect(&options, &itself, &itself)?;
     Ok((qp, cq, memory))
 }
 
