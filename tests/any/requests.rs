@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::common::*;
 use uverbs::{
-    AccessFlags, ConnectionOptions, ErrorKind, MemoryRegion, QueuePair, Rc, ReceiveRequest, Remote, RequestError, Requests,
-    Status,
+    AccessFlags, ConnectionOptions, ErrorKind, MemoryRegion, QueuePair, Rc, ReceiveRequest, Remote,
+    RequestError, Requests, Status,
 };
 
 /// A queue pair that is connected to itself, and memory that it may use from both sides.
