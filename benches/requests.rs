@@ -21,7 +21,7 @@ fn pair() -> uverbs::Result<(QueuePair<Rc>, CompletionQueue, MemoryRegion)> {
     let cq = context.cq(64).channel(&channel).create()?;
     let memory = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE)?;
     let mut qp = pd.rc(&cq).create()?;
-    let options = ConnectionOptions::new(1, 0);
+    let options = ConnectionOptions::new(1, 0).access(AccessFlags::REMOTE_WRITE);
     let itself = qp.endpoint(&options, 0)?;
     qp.connect(&options, &itself, &itself)?;
     Ok((qp, cq, memory))

@@ -42,7 +42,7 @@ const DRAIN: &str = "requests.drain";
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use uverbs::{AccessFlags, Requests, SoftDevice};
+/// use uverbs::{AccessFlags, ConnectionOptions, Requests, SoftDevice};
 ///
 /// let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
 /// runtime.block_on(async {
@@ -50,8 +50,9 @@ const DRAIN: &str = "requests.drain";
 ///     let (channel, pd) = (context.create_comp_channel()?, context.alloc_pd()?);
 ///     let cq = context.cq(64).channel(&channel).create()?;
 ///     let mut qp = pd.rc(&cq).create()?;
-///     let itself = qp.endpoint(1, 0)?;
-///     qp.connect(&itself)?;
+///     let options = ConnectionOptions::new(1, 0).access(AccessFlags::REMOTE_READ);
+///     let itself = qp.endpoint(&options, 0)?;
+///     qp.connect(&options, &itself, &itself)?;
 ///     let memory = pd.register(4096, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ)?;
 ///     memory.write(1024, b"hello")?;
 ///

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use crate::common::*;
 use uverbs::{
-    AccessFlags, ErrorKind, MemoryRegion, QueuePair, Rc, ReceiveRequest, Remote, RequestError, Requests,
-    Status,
+    AccessFlags, ConnectionOptions, ErrorKind, MemoryRegion, QueuePair, Rc, ReceiveRequest, Remote,
+    RequestError, Requests, Status,
 };
 
 /// A queue pair that is connected to itself, and memory that it may use from both sides.
@@ -37,8 +37,9 @@ impl Loop {
             | AccessFlags::REMOTE_ATOMIC;
         let memory = pd.register(8192, access).unwrap();
         let mut qp: QueuePair<Rc> = pd.rc(&cq).send_depth(depth).receive_depth(depth).create().unwrap();
-        let itself = qp.endpoint(1, 0).unwrap();
-        qp.connect(&itself).unwrap();
+        let options = ConnectionOptions { access, ..ConnectionOptions::new(1, 0) };
+        let itself = qp.endpoint(&options, 0).unwrap();
+        qp.connect(&options, &itself, &itself).unwrap();
         let depth = qp.capacity().receives as usize;
         Self { requests: Requests::new(qp, [cq]).unwrap(), memory, depth }
     }
@@ -149,7 +150,7 @@ fn a_dropped_future_posts_nothing_before_and_cancels_nothing_after_its_post() {
                 begin(first.as_mut()).await;
             }
             assert_eq!(requests.in_flight(), 1, "it stays posted");
-            let mut second = pin!(requests.receive(&two));
+            let mut second = Box::pin(requests.receive(&two));
             begin(second.as_mut()).await;
             memory.write(64, b"firstsecond").unwrap();
             requests.send(memory.segment(64..69).unwrap()).await.unwrap();
@@ -217,7 +218,7 @@ fn the_first_failure_ends_the_others() {
             let all = Loop::new(target, 8);
             let (requests, memory) = (&all.requests, &all.memory);
             let room = [memory.segment(0..8).unwrap()];
-            let mut receive = pin!(requests.receive(&room));
+            let mut receive = Box::pin(requests.receive(&room));
             begin(receive.as_mut()).await;
             let wrong = Remote { address: memory.address(), rkey: memory.rkey() ^ 0xff_ff00 };
             let error = requests.read(memory.segment(64..72).unwrap(), wrong).await.unwrap_err();
@@ -269,7 +270,7 @@ fn what_was_posted_before_is_not_taken_for_a_request() {
             let room = [all.memory.segment(0..8).unwrap()];
             let before = [ReceiveRequest::new(0, &room)];
             all.requests.queue_pair(|qp| qp.post_receive(&before)).unwrap().unwrap();
-            let mut receive = pin!(all.requests.receive(&room));
+            let mut receive = Box::pin(all.requests.receive(&room));
             begin(receive.as_mut()).await;
             all.requests.send(all.memory.segment(64..65).unwrap()).await.unwrap();
             begin(receive.as_mut()).await;
