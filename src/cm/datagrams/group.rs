@@ -1,7 +1,7 @@
 //! Multicast groups that are joined by their address.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{
@@ -56,7 +56,6 @@ pub struct Membership {
     number: u32,
     address: IpAddr,
     destination: Destination,
-    lost: OnceLock<Lost>,
 }
 
 /// How a membership has ended without being left.
@@ -191,7 +190,7 @@ impl Join {
             false => Some(QueuePairCore::join(&qp, OP, &path.grh.dgid, path.dlid)?),
         };
         let destination = Destination::of(&pd, &event.param)?;
-        Ok(Membership { attached, id, number, address, destination, lost: OnceLock::new() })
+        Ok(Membership { attached, id, number, address, destination })
     }
 }
 
@@ -233,15 +232,15 @@ impl Membership {
     pub fn lost(&self) -> Waiting<'_, Lost> {
         Waiting::new(&self.id.shared, "cm.lost", async {
             loop {
-                if let Some(lost) = self.lost.get() {
-                    return Ok(*lost);
-                }
-                let lost = match self.id.event("cm.lost").await?.event {
+                let event = self.id.event("cm.lost").await?;
+                let lost = match event.event {
                     DEVICE_REMOVAL => Lost::Device,
                     MULTICAST_ERROR => Lost::Group,
                     _ => continue,
                 };
-                let _ = self.lost.set(lost);
+                // It is there for the next call, and for one that waits at the same time.
+                self.id.shared.give_back(event);
+                return Ok(lost);
             }
         })
     }
