@@ -193,6 +193,51 @@ fn tasks_and_threads_share_a_connection_manager() {
     }
 }
 
+/// A look-up and its answer as tasks of one thread; a call that is dropped leaves nothing.
+#[test]
+fn tasks_look_up_and_join_groups() {
+    use uverbs::cm::SoftNetwork;
+    let device = uverbs::SoftDevice::default();
+    let network = SoftNetwork::default();
+    network.join(&device, "10.0.0.1".parse().unwrap()).unwrap();
+    let (datagrams, context) = (network.manager().unwrap().datagrams(), device.device().open().unwrap());
+    let queue_pair = || {
+        let cq = context.create_cq(8).unwrap();
+        context.alloc_pd().unwrap().ud(&cq).create().unwrap()
+    };
+    let listener = datagrams.listen("10.0.0.1:7174".parse().unwrap()).unwrap();
+    let address = listener.address().unwrap();
+    let (mut server, mut client) = (queue_pair(), queue_pair());
+    run(async {
+        let serve = async {
+            for _ in 0..10 {
+                listener.next().await.unwrap().accept(&mut server).unwrap().send().unwrap();
+            }
+            server.number()
+        };
+        let ask = async {
+            let mut found = Vec::new();
+            for _ in 0..10 {
+                let target = datagrams.resolve(address).run().await.unwrap();
+                let service = target.look_up(&mut client).unwrap().run().await.unwrap();
+                found.push(service.destination.qp_num());
+            }
+            found
+        };
+        let (number, found) = tokio::join!(serve, ask);
+        assert_eq!(found, [number; 10]);
+        let target = datagrams.resolve(address).run().await.unwrap();
+        let unanswered = target.look_up(&mut client).unwrap().run();
+        assert!(timeout(Duration::from_millis(10), unanswered).await.is_err());
+        let group = datagrams.group("239.1.2.3".parse().unwrap()).run().await.unwrap();
+        let member = group.join(&mut client).unwrap().run().await.unwrap();
+        assert!(timeout(Duration::from_millis(10), member.lost()).await.is_err());
+        member.leave().unwrap();
+    });
+    drop(listener);
+    assert_eq!(network.identifiers(), 0);
+}
+
 fn sleep_a_little() {
     std::thread::sleep(Duration::from_millis(5));
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker, ready};
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, MULTICAST_ERROR, UNREACHABLE};
+use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, UNREACHABLE};
 
 use super::error::status;
 use super::id::Id;
@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::kernel::error::{ErrorKind, Result};
 use crate::verbs::qp::{QueuePair, Rc};
 
-/// How a connection, or a membership in a group, has ended.
+/// How a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Closed {
@@ -29,18 +29,15 @@ pub enum Closed {
     DeviceGone,
     /// The other side has another hardware address now, so that packets no longer reach it.
     NeighbourLost,
-    /// The group was lost: the port or its subnet manager has changed. Only on InfiniBand.
-    GroupLost,
 }
 
 impl Closed {
-    pub(super) fn of(event: &EventResp) -> Option<Self> {
+    fn of(event: &EventResp) -> Option<Self> {
         match event.event {
             DISCONNECTED if status(event) == -(Errno::ETIMEDOUT as i32) => Some(Self::Unanswered),
             DISCONNECTED => Some(Self::Disconnected),
             DEVICE_REMOVAL => Some(Self::DeviceGone),
             UNREACHABLE => Some(Self::NeighbourLost),
-            MULTICAST_ERROR => Some(Self::GroupLost),
             _ => None,
         }
     }

@@ -45,6 +45,10 @@
 //! `tokio`, it is awaited. Dropping it cancels the call. Whoever waits reads the manager's events and hands others theirs, so there is no
 //! thread and no file for each connection.
 //!
+//! # Datagrams
+//! [`Manager::datagrams`] looks queue pairs for datagrams up by an address, answers such look-ups, and joins multicast groups; there is an
+//! example at [`Datagrams`].
+//!
 //! # What cannot be done wrong
 //! Each step takes over what the earlier one left: a [`Connect`] owns its identifier and its queue pair until it is established or dropped,
 //! an [`Incoming`] is either accepted or rejected, once, and a [`Connection`] destroys its identifier before its queue pair.
@@ -72,7 +76,7 @@ mod waiting;
 
 pub use self::connect::Connect;
 pub use self::connection::{Closed, Connection, Link};
-pub use self::datagrams::{Answer, Datagrams, Destination, Group, Join, LookUp, Membership, Service};
+pub use self::datagrams::{Answer, Datagrams, Destination, Group, Join, LookUp, Lost, Membership, Service};
 pub use self::error::{ConnectError, Reason, Rejection};
 pub use self::incoming::{Accept, Incoming, Notifier};
 pub use self::kind::Managed;

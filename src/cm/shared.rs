@@ -195,6 +195,12 @@ impl Shared {
         })
     }
 
+    /// Gives an event to its identifier again, and wakes whoever waits for it.
+    pub(super) fn give_back(&self, event: EventResp) {
+        let given = self.dispatch().give(event);
+        given.wake();
+    }
+
     /// Reports what a call in the helper has found, as an event of the identifier.
     pub(super) fn report_failure(&self, uid: u64, id: u32, error: &Error) {
         let status = error.errno().unwrap_or(Errno::EIO as i32).wrapping_neg();

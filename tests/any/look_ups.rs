@@ -311,7 +311,7 @@ fn a_group_that_is_joined_by_its_address_hears_every_datagram() {
         assert_eq!(two.cq.poll(&mut uverbs::Completion::batch::<4>()), 0, "it has left");
         assert_eq!(one.completion().wr_id, 1);
         assert_eq!(one.cq.poll(&mut uverbs::Completion::batch::<4>()), 0, "it only sends");
-        let error = third.closed().within(Duration::from_millis(20)).unwrap_err();
+        let error = third.lost().within(Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         drop(third);
         // It has left the queue pair too, which may be destroyed.
@@ -322,6 +322,9 @@ fn a_group_that_is_joined_by_its_address_hears_every_datagram() {
 #[test]
 fn only_groups_are_joined_and_once_by_a_queue_pair() {
     on_every_network_of_datagrams(|place| {
+        // The lane has a route to this group.
+        let by_route = place.cm.datagrams().group("239.1.2.3".parse().unwrap()).run().within(LONG).unwrap();
+        assert_eq!(by_route.device().unwrap().0.name(), place.context.device().name());
         let refused = |text: &str| group(place, text).unwrap_err();
         for text in ["192.0.2.9", "10.0.0.1", "fd00::1", "0.0.0.0", "255.255.255.255"] {
             let error = refused(text);

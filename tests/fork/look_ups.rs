@@ -46,7 +46,7 @@ pub(crate) fn datagrams() {
             gone(incoming.accept(&mut two.qp));
             gone(group.device());
             gone(join.run().within(LONG));
-            gone(member.closed().within(LONG));
+            gone(member.lost().within(LONG));
             gone(member.leave());
             drop((group, listener, manager));
         });

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
-use uverbs::cm::{Closed, Listener, LookUp, Manager, Reason, SoftNetwork};
+use uverbs::cm::{Listener, LookUp, Lost, Manager, Reason, SoftNetwork};
 use uverbs::{Context, ErrorKind, QueuePair, SoftDevice, Ud};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -198,7 +198,7 @@ fn a_device_that_is_removed_ends_every_step_of_a_membership() {
                 let member = join.run().within(LONG).unwrap();
                 place.device.unplug();
                 for _ in 0..2 {
-                    assert_eq!(member.closed().within(LONG).unwrap(), Closed::DeviceGone);
+                    assert_eq!(member.lost().within(LONG).unwrap(), Lost::Device);
                 }
                 if step == 2 {
                     member.leave().unwrap();

@@ -1,14 +1,14 @@
 //! Multicast groups that are joined by their address.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{
-    DestroyId, EventResp, FULLMEMBER, JoinMcast, MULTICAST_ERROR, MULTICAST_JOIN, SENDONLY_FULLMEMBER,
+    DEVICE_REMOVAL, DestroyId, EventResp, FULLMEMBER, JoinMcast, MULTICAST_ERROR, MULTICAST_JOIN,
+    SENDONLY_FULLMEMBER,
 };
 
-use super::super::connection::Closed;
 use super::super::error::{check, status};
 use super::super::id::Id;
 use super::super::manager::bind;
@@ -56,7 +56,16 @@ pub struct Membership {
     number: u32,
     address: IpAddr,
     destination: Destination,
-    closed: OnceLock<Closed>,
+}
+
+/// How a membership has ended without being left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// The device was removed.
+    Device,
+    /// The group was lost: the port or its subnet manager has changed. Only on InfiniBand.
+    Group,
 }
 
 impl Resolve<Group> {
@@ -181,7 +190,7 @@ impl Join {
             false => Some(QueuePairCore::join(&qp, OP, &path.grh.dgid, path.dlid)?),
         };
         let destination = Destination::of(&pd, &event.param)?;
-        Ok(Membership { attached, id, number, address, destination, closed: OnceLock::new() })
+        Ok(Membership { attached, id, number, address, destination })
     }
 }
 
@@ -220,15 +229,18 @@ impl Membership {
     /// # Errors
     /// Those of reading events.
     #[doc(alias = "rdma_get_cm_event")]
-    pub fn closed(&self) -> Waiting<'_, Closed> {
-        Waiting::new(&self.id.shared, "cm.closed", async {
+    pub fn lost(&self) -> Waiting<'_, Lost> {
+        Waiting::new(&self.id.shared, "cm.lost", async {
             loop {
-                if let Some(closed) = self.closed.get() {
-                    return Ok(*closed);
-                }
-                if let Some(closed) = Closed::of(&self.id.event("cm.closed").await?) {
-                    let _ = self.closed.set(closed);
-                }
+                let event = self.id.event("cm.lost").await?;
+                let lost = match event.event {
+                    DEVICE_REMOVAL => Lost::Device,
+                    MULTICAST_ERROR => Lost::Group,
+                    _ => continue,
+                };
+                // It is there for the next call, and for one that waits at the same time.
+                self.id.shared.give_back(event);
+                return Ok(lost);
             }
         })
     }
@@ -250,5 +262,30 @@ impl Membership {
             Err(error) if error.kind() != ErrorKind::Disassociated => Err(error),
             _ => detached,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_not_joined_says_why() {
+        let told = |event, status: i32, group: &str| {
+            let event = EventResp { event, status: status as u32, ..EventResp::default() };
+            check_join(&event, group.parse().expect("an address"))
+                .map_err(|error| (error.kind(), error.to_string()))
+        };
+        let (kind, text) = told(MULTICAST_ERROR, -12, "239.1.2.3").expect_err("no memory");
+        assert_eq!(kind, ErrorKind::Exhausted);
+        assert!(text.contains("could not be joined"), "{text}");
+        let (kind, text) = told(MULTICAST_ERROR, -95, "ff12::5").expect_err("no IPv6");
+        assert_eq!(kind, ErrorKind::Unsupported);
+        assert!(text.contains("no IPv6 groups such as ff12::5"), "{text}");
+        let (kind, _) = told(MULTICAST_ERROR, -38, "239.1.2.3").expect_err("no multicast");
+        assert_eq!(kind, ErrorKind::Unsupported);
+        let (kind, _) = told(DEVICE_REMOVAL, 0, "239.1.2.3").expect_err("removed");
+        assert_eq!(kind, ErrorKind::Disassociated);
+        assert_eq!(told(MULTICAST_JOIN, 0, "239.1.2.3"), Ok(()));
     }
 }

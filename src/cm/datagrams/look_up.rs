@@ -106,3 +106,28 @@ fn check_answer(event: &EventResp) -> Result<(), ConnectError> {
         _ => check(OP, event),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(event: u32, status: i32) -> EventResp {
+        EventResp { event, status: status as u32, ..EventResp::default() }
+    }
+
+    #[test]
+    fn an_answer_says_why_it_is_none() {
+        let reason = |status| {
+            let error = check_answer(&event(UNREACHABLE, status)).expect_err("a refusal");
+            (error.kind(), error.rejection().map(|rejection| rejection.reason))
+        };
+        assert_eq!(reason(1), (ErrorKind::Refused, Some(Reason::NobodyListens)));
+        assert_eq!(reason(2), (ErrorKind::Refused, Some(Reason::Program)));
+        assert_eq!(reason(4), (ErrorKind::Refused, Some(Reason::Other(4))));
+        assert_eq!(reason(-110), (ErrorKind::TimedOut, None));
+        let other_key = check_answer(&event(ADDR_ERROR, -22)).expect_err("another key");
+        assert_eq!(other_key.kind(), ErrorKind::InvalidInput);
+        assert!(other_key.to_string().contains("another queue key"), "{other_key}");
+        assert!(check_answer(&event(ESTABLISHED, 0)).is_ok());
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::answer::Answer;
 pub use self::destination::Destination;
-pub use self::group::{Group, Join, Membership};
+pub use self::group::{Group, Join, Lost, Membership};
 pub use self::look_up::{LookUp, Service};
 use super::listener::{Listener, ListenerBuilder};
 use super::resolve::{Resolve, Target};

@@ -37,8 +37,6 @@ impl Failure {
             Self::Closed(Closed::NeighbourLost) => {
                 reset("the other side has another hardware address now".to_owned())
             }
-            // Of memberships only.
-            Self::Closed(closed @ Closed::GroupLost) => reset(format!("{closed:?}")),
             Self::Malformed(what) => Error::malformed(op, *what),
             Self::Other(error) => error.clone(),
         }

@@ -1,22 +1,22 @@
 # shellcheck shell=sh
-# Datagrams by the kernel's connection manager, with udaddy and mckey of rdma-core on the other side, for lanes that source this after
-# connections.sh and have the lines `# packages: rdmacm-utils` and `# cargo: EXAMPLE_LOOK_UPS ...`. They set address and the interface of
-# the group's route.
+# Datagrams by the kernel's connection manager, with udaddy and mckey of librdmacm on the other side, for lanes that source this after
+# stock.sh and have the line `# cargo: EXAMPLE_LOOK_UPS ...`. They set address. Each program is that of the machine's Debian, and that of sid.
 
 group=239.1.2.3
 
 ours_answer() { "$EXAMPLE_LOOK_UPS" listen "$address:$manager_port"; }
 ours_ask() { "$EXAMPLE_LOOK_UPS" ask "$address:$manager_port"; }
 # Its port is $manager_port; `-p` is another option.
-theirs_answer() { udaddy -b "$address"; }
-theirs_ask() { udaddy -s "$address"; }
+theirs_answer() { $within udaddy -b "$address"; }
+theirs_ask() { $within udaddy -s "$address"; }
 ours_hear() { "$EXAMPLE_LOOK_UPS" hear "$group" "$address"; }
 ours_tell() { "$EXAMPLE_LOOK_UPS" tell "$group" "$address"; }
 # Each waits for three seconds after it has joined.
-theirs_hear() { stdbuf -oL mckey -m "$group" -b "$address"; }
-theirs_tell() { mckey -m "$group" -b "$address" -s; }
+theirs_hear() { $within stdbuf -oL mckey -m "$group" -b "$address"; }
+theirs_tell() { $within mckey -m "$group" -b "$address" -s; }
 
 # The group was joined: both programs say so.
+# shellcheck disable=SC2154  # who sources this has $name
 hears() { grep -q joined "$OUT/$name.first"; }
 
 # meet READY FIRST SECOND: runs FIRST, and when READY is true SECOND.
@@ -34,14 +34,19 @@ meet() {
     return "$status"
 }
 
+# shellcheck disable=SC2154  # the runner has $ROOT_sid
 look_up_both_ways() {
-    export vm address manager_port EXAMPLE_LOOK_UPS
-    # The programs of rdma-core want a route to the group.
-    step group-route ip route add "$group" dev "$interface"
-    for pair in 'ours ours' 'theirs ours' 'ours theirs'; do
-        # shellcheck disable=SC2086  # two words
-        set -- $pair
-        step "look-up-$1-$2" meet listens_for_calls "$1_answer" "$2_ask"
-        step "group-$1-$2" meet hears "$1_hear" "$2_tell"
+    export vm address manager_port EXAMPLE_LOOK_UPS within
+    within=
+    step look-up-ours-ours meet listens_for_calls ours_answer ours_ask
+    step group-ours-ours meet hears ours_hear ours_tell
+    for release in debian-12 sid; do
+        within=
+        [ "$release" = debian-12 ] || within="chroot $ROOT_sid"
+        step "look-up-$release-ours" meet listens_for_calls theirs_answer ours_ask
+        step "look-up-ours-$release" meet listens_for_calls ours_answer theirs_ask
+        step "group-$release-ours" meet hears theirs_hear ours_tell
+        step "group-ours-$release" meet hears ours_hear theirs_tell
     done
+    within=
 }

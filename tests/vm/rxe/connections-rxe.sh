@@ -34,12 +34,11 @@ vm=$(dirname "$0")/..
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=192.0.2.1
-# shellcheck disable=SC2034  # lib/look_ups.sh reads it
-interface=dummy0
 UVERBS_TEST_ADDRESS=$address
 export UVERBS_TEST_ADDRESS
 
-make_manager() { make_device && modprobe rdma_ucm; }
+# A group is found by its route.
+make_manager() { make_device && modprobe rdma_ucm && ip route add 239.1.2.3 dev dummy0; }
 
 begin make_manager
 for test in $TESTS; do run_tests "$test"; done
