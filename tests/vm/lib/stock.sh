@@ -3,9 +3,9 @@
 # and have the lines
 # `# cargo: UVERBS_PEERS ...` and `# roots: sid`. Each program is that of the machine's Debian, and that of sid.
 
-# The number of connections of ucmatose, and of cmtime.
+# The number of connections of ucmatose, and of cmtime. A lane may set the second one, for runs with librdmacm on one side.
 few=10
-many=1000
+: "${many:=1000}"
 
 # `within` is how a program of a release is started; it is empty for the machine's own.
 their_rping_listen() { $within rping -s -a "$address" -p "$manager_port" -C 50 -V; }
@@ -49,7 +49,10 @@ stock_both_ways() {
     done
     within=
     # That of sid has the two sides meet over TCP between its steps.
+    all=$many
+    many=1000
     step cmtime-ours-ours talk our_cmtime our_cmtime
+    many=$all
     step cmtime-debian-12-ours talk their_cmtime our_cmtime
     step cmtime-ours-debian-12 talk our_cmtime their_cmtime
 }

@@ -24,8 +24,8 @@ vm=$(dirname "$0")/..
 . "$vm/lib/dropin-common.sh"
 
 # Cycles of a short run and of a long one.
-few=10
-many=60
+few=5
+many=25
 
 make_both() { # siw on dummy0, rxe on dummy1
     make_siw && modprobe rdma_rxe && ip link add dummy1 address 52:54:00:12:34:57 type dummy &&
@@ -107,8 +107,8 @@ begin make_both
 step take-programs take_programs
 for kind in rxe siw; do
     case $kind in
-    rxe) calls=100 instructions=300 ;;
-    siw) calls=100 instructions=300 ;;
+    rxe) calls=100 instructions=320 ;;
+    siw) calls=100 instructions=320 ;;
     esac
     step "calls-$kind" compare calls "$kind" "$calls"
     step "instructions-$kind" compare instructions "$kind" "$instructions"

@@ -24,7 +24,17 @@ pub(crate) fn cycles(address: IpAddr, count: u32) -> Result {
         let device = device.clone();
         move || serve(&listener, &mut End::new(&device, 1, 1)?, count)
     });
-    let (manager, mut end) = (Manager::open()?, End::new(&device, 1, 1)?);
+    let client = call(at, &mut End::new(&device, 1, 1)?, count);
+    if client.is_err() && !server.is_finished() {
+        // It would wait for another client.
+        return client;
+    }
+    // What has ended the server is the reason for which the client was refused.
+    server.join().map_err(|_| "the server has panicked")?.and(client)
+}
+
+fn call(at: SocketAddr, end: &mut End, count: u32) -> Result {
+    let manager = Manager::open()?;
     for _ in 0..count {
         let target = manager.resolve(at).run().within(LIMIT)?;
         let mut connection = target.connect(end.queue_pair()?)?.establish().within(LIMIT)?;
@@ -32,7 +42,7 @@ pub(crate) fn cycles(address: IpAddr, count: u32) -> Result {
         end.settle(1)?;
         connection.disconnect().within(LIMIT)?;
     }
-    server.join().map_err(|_| "the server has panicked")?
+    Ok(())
 }
 
 fn serve(listener: &Listener, end: &mut End, count: u32) -> Result {
