@@ -16,6 +16,7 @@ mod gone;
 mod life;
 mod look_ups;
 mod memory_commands;
+mod manager_sweep;
 mod messages;
 mod network;
 mod noise;
