@@ -58,7 +58,6 @@ impl Receives {
     }
 
     /// Borrows the queue to fill it. A request that is filled belongs to the kernel immediately if it `IS_SHOWN`.
-    #[inline(always)]
     pub(crate) fn writing<const IS_SHOWN: bool>(&mut self) -> Writing<'_, IS_SHOWN> {
         let Self { slots, state } = self;
         let State { closed, head: next, published, .. } = *state;
@@ -67,7 +66,6 @@ impl Receives {
     }
 
     /// Shows the kernel every request that was filled. There is no doorbell: the kernel reads them when a message arrives.
-    #[inline(always)]
     pub(crate) fn publish(&mut self) {
         if self.state.head != self.state.published {
             self.slots.store(self.state.published, self.state.word);
@@ -87,7 +85,6 @@ pub(crate) struct Writing<'a, const IS_SHOWN: bool> {
 }
 
 impl<const IS_SHOWN: bool> Drop for Writing<'_, IS_SHOWN> {
-    #[inline(always)]
     fn drop(&mut self) {
         self.state.head = self.next;
         if IS_SHOWN {
@@ -104,12 +101,10 @@ fn put_others<W>(mut slot: Slot<'_, W>, pieces: impl ExactSizeIterator<Item: Bor
 }
 
 impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
-    #[inline(always)]
     fn next_slot(&self) -> u32 {
         self.next & (self.slots.mask() << 1 | 1)
     }
 
-    #[inline(always)]
     fn put<P>(&mut self, wr_id: u64, pieces: P) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
@@ -142,7 +137,6 @@ impl<const IS_SHOWN: bool> LowerReceive for Writing<'_, IS_SHOWN> {
 impl Receives {
     /// Borrows the queue to fill it with requests that are shown immediately. `None` if nothing can be posted. What was filled otherwise is
     /// shown or discarded.
-    #[inline(always)]
     pub(crate) fn showing(&mut self) -> Option<Writing<'_, true>> {
         debug_assert_eq!(self.state.head, self.state.published, "a batch has ended");
         self.state.closed.is_none().then(|| self.writing())
@@ -162,12 +156,10 @@ impl ReceiveRing for Receives {
         if self.state.closed == Some(Refused::Full) { 0 } else { self.slots.count() }
     }
 
-    #[inline(always)]
     fn next_slot(&self) -> u32 {
         self.state.head & (self.slots.mask() << 1 | 1)
     }
 
-    #[inline(always)]
     fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
         let answer = how.fill(&mut ReceiveBatch::new(self.writing::<false>(), pieces));
         if F::is_kept(&answer) {
@@ -179,7 +171,6 @@ impl ReceiveRing for Receives {
     }
 
     /// The request belongs to the kernel as soon as it is filled.
-    #[inline(always)]
     fn post_one<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
         if self.state.closed.is_some() {
             return self.post(pieces, how);
@@ -188,7 +179,6 @@ impl ReceiveRing for Receives {
     }
 
     #[cfg(feature = "raw")]
-    #[inline(always)]
     fn post_kept<F: FillReceives>(&mut self, pieces: u32, how: F) -> Option<F::Answer> {
         Some(how.fill(&mut ReceiveBatch::new(self.showing()?, pieces)))
     }
@@ -222,7 +212,6 @@ impl ReceiveRing for Receives {
 
     const HAS_FAST: bool = true;
 
-    #[inline(always)]
     fn post_fast(&mut self, wr_id: u64, piece: &Sge) -> Option<u32> {
         let mut showing = self.showing()?;
         let place = showing.next_slot();
@@ -230,7 +219,6 @@ impl ReceiveRing for Receives {
         Some(place)
     }
 
-    #[inline(always)]
     fn post_list_fast<'p>(&mut self, requests: impl Plains<'p>) -> bool {
         let Self { slots, state } = self;
         if state.closed.is_some() || requests.len() > slots.count() as usize {
@@ -253,7 +241,6 @@ impl ReceiveRing for Receives {
 }
 
 /// Fills the slot of the request with this number, and sets its flag. Returns false, with nothing done, if the slot belongs to the kernel.
-#[inline(always)]
 fn put_plain(
     writing: &mut flagged::Writing<'_, ReceiveHead, RECEIVE>,
     number: u32,
