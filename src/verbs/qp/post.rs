@@ -78,13 +78,14 @@ impl<T: QpType> QueuePair<T> {
         stopped: Stopped,
     ) -> Result<()> {
         match stopped {
-            Stopped::TakesKeys => self.post_invalidating(requests),
-            Stopped::Refused(why) => Err(self.refused(requests, why)),
-            Stopped::Looked(error) => Err(*error),
-            Stopped::Unseen(error) => {
-                self.let_go_if_refused(&error, requests.len());
+            Stopped { why, error: Some(error) } => {
+                if why == Why::Unseen {
+                    self.let_go_if_refused(&error, requests.len());
+                }
                 Err(*error)
             }
+            Stopped { why: Why::Refused(why), error: None } => Err(self.refused(requests, why)),
+            Stopped { error: None, .. } => self.post_invalidating(requests),
         }
     }
 
@@ -127,14 +128,14 @@ impl<T: QpType> QueuePair<T> {
         let known = context.window_keys();
         let noted = known.send(self.peer, &keys).map_err(|hint| Error::refused(SEND, Errno::EINVAL, hint))?;
         let (error, is_none_posted) = match self.put(requests, true) {
-            Ok(()) | Err(Stopped::TakesKeys) => return Ok(()),
-            Err(Stopped::Refused(why)) => (self.refused(requests, why), true),
-            Err(Stopped::Looked(error)) => (*error, true),
-            // With any other error it is not known whether the device has them.
-            Err(Stopped::Unseen(error)) => {
+            // With any other error than a refusal it is not known whether the device has them.
+            Err(Stopped { why: Why::Unseen, error: Some(error) }) => {
                 let is_refused = self.let_go_if_refused(&error, requests.len());
                 (*error, is_refused)
             }
+            Err(Stopped { error: Some(error), .. }) => (*error, true),
+            Err(Stopped { why: Why::Refused(why), error: None }) => (self.refused(requests, why), true),
+            Ok(()) | Err(Stopped { error: None, .. }) => return Ok(()),
         };
         if is_none_posted {
             known.take_back(self.peer, &noted);
@@ -163,21 +164,28 @@ impl<T: QpType> QueuePair<T> {
 }
 
 /// Why nothing of a batch was posted.
-// Small enough to be passed in registers.
+// Two plain values, which a function returns in registers: only then can it end with a jump to the next longer one, which needs no stack.
 #[derive(Debug)]
-enum Stopped {
+struct Stopped {
+    why: Why,
+    /// For [`Why::Looked`] and [`Why::Unseen`].
+    error: Option<Box<Error>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
     /// A key has to be recorded first.
     TakesKeys,
     Refused(Refused),
     /// The check of a request has failed.
-    Looked(Box<Error>),
+    Looked,
     /// The requests were put, but showing them to the device has failed.
-    Unseen(Box<Error>),
+    Unseen,
 }
 
 impl From<Refused> for Stopped {
     fn from(why: Refused) -> Self {
-        Self::Refused(why)
+        Self { why: Why::Refused(why), error: None }
     }
 }
 
@@ -185,11 +193,13 @@ impl Stopped {
     #[cold]
     #[inline(never)]
     fn unseen(error: Error) -> Self {
-        Self::Unseen(Box::new(error))
+        Self { why: Why::Unseen, error: Some(Box::new(error)) }
     }
 
+    #[cold]
+    #[inline(never)]
     fn looked(error: Error) -> Self {
-        Self::Looked(Box::new(error))
+        Self { why: Why::Looked, error: Some(Box::new(error)) }
     }
 
     #[cold]
@@ -302,7 +312,7 @@ impl<O: Encode> SendRequest<'_, O> {
             checked.map_err(Stopped::looked)?;
         }
         match self.operation.opcode() {
-            Opcode::SendInvalidate(_) if !are_noted => Err(Stopped::TakesKeys),
+            Opcode::SendInvalidate(_) if !are_noted => Err(Stopped { why: Why::TakesKeys, error: None }),
             Opcode::Large { header, mss } => {
                 let room = LargeRoom { object, wants_head, most: capacity.large_header };
                 room.check(SEND, header.len(), mss, self.data.len()).map_err(Stopped::looked)?;

@@ -75,7 +75,7 @@ impl<L: Lower> Putting<'_, '_, '_, L> {
             Some(Local::Segments([segment])) => self.put_segments(request, std::slice::from_ref(segment)),
             Some(Local::Segments(segments)) => self.put_segments(request, segments),
             Some(Local::Inline(bytes)) => self.put_bytes(request, bytes),
-            None => Err(Stopped::Refused(Refused::Lacks)),
+            None => Err(Refused::Lacks.into()),
         }
     }
 
@@ -88,7 +88,7 @@ impl<L: Lower> Putting<'_, '_, '_, L> {
             return Err(Stopped::without_place());
         }
         let data = Data::<NoPieces, _>::Inline(std::iter::once(bytes));
-        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        batch.put(*wr_id, *flags, operation, head, &data)?;
         let slot = batch.slot_behind(slot);
         match operation.address() {
             None if L::IS_IN_ORDER => posting.held.pass_in_order(slot),
@@ -106,7 +106,7 @@ impl<L: Lower> Putting<'_, '_, '_, L> {
         let Self { posting, batch, slot, head } = self;
         let SendRequest { wr_id, operation, flags, .. } = request;
         let data = Data::<_, NoBytes>::Pieces(segments.iter().map(Segment::sge));
-        batch.put(*wr_id, *flags, operation, head, &data).map_err(Stopped::Refused)?;
+        batch.put(*wr_id, *flags, operation, head, &data)?;
         let slot = batch.slot_behind(slot);
         // Not before `put`: if the ring is full, the next slot is that of a request that has not completed.
         match (segments, operation.address()) {
