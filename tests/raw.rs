@@ -220,7 +220,7 @@ fn what_another_driver_has_is_refused() {
     assert_eq!(sends.set_hints(1), Err(Refused::Lacks));
     sends.begin(1, SendFlags::SIGNALED, &Opcode::Send).unwrap();
     assert_eq!(sends.set_hints(1), Err(Refused::Lacks), "not of a request either");
-    let own = [sends.own_ring(), receives.unwrap().own_ring(), cq.own_ring()];
+    let own = [sends.hand_over(), receives.unwrap().hand_over(), cq.hand_over()];
     assert!(own.iter().all(Option::is_none), "{own:?}");
 }
 
