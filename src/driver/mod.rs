@@ -156,7 +156,9 @@ impl Driver {
             }
             Self::Other => lacks(op, NO_QUEUES),
             _ if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
-            Self::Mlx5(state) if shape.driver == (DriverQp { flags: shape.driver.flags, ..DriverQp::default() }) => {
+            Self::Mlx5(state)
+                if shape.driver == (DriverQp { flags: shape.driver.flags, ..DriverQp::default() }) =>
+            {
                 if shape.type_ == qp_type::RAW_PACKET && shape.is_shared {
                     return lacks(op, "raw packet queue pairs do not share their receives");
                 }

@@ -98,7 +98,10 @@ pub(crate) extern "C" fn create_cq(
 ) -> Option<Box<Cq>> {
     // A negative number is too large as well.
     let (cqe, comp_vector) = (cqe as u32, comp_vector as u32);
-    or_null(make(context, Wanted { cqe, cq_context, channel, comp_vector, driver: DriverCq::default(), domain: None }))
+    or_null(make(
+        context,
+        Wanted { cqe, cq_context, channel, comp_vector, driver: DriverCq::default(), domain: None },
+    ))
 }
 
 /// With the arguments of a driver's function.

@@ -105,10 +105,13 @@ impl CqPlan {
     pub(crate) fn open(mut self) -> Completions {
         self.ring.clear();
         let own = Arc::new(self.ring);
-        let ring = self.empty.map_or_else(|| own.clone(), |mut empty| {
-            empty.clear();
-            Arc::new(empty)
-        });
+        let ring = self.empty.map_or_else(
+            || own.clone(),
+            |mut empty| {
+                empty.clear();
+                Arc::new(empty)
+            },
+        );
         let shared = CompletionSide {
             ring: Mutex::new(ring.clone()),
             consumer: self.consumer,
@@ -375,7 +378,11 @@ impl Completions {
         command: impl FnOnce(&ResizeCq, &Mapping) -> Result<()>,
     ) -> Result<Option<Mapping>> {
         if self.is_for_program() {
-            return Err(Error::refused(op, Errno::EBUSY, "the program reads the ring, which would be another one"));
+            return Err(Error::refused(
+                op,
+                Errno::EBUSY,
+                "the program reads the ring, which would be another one",
+            ));
         }
         // The kernel does nothing in this case.
         if Ring::entries_for(wanted) == Some(self.ring.entries()) {

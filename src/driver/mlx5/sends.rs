@@ -14,13 +14,13 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::{Doorbell, Form};
 use super::address::{self, Block};
 use super::messages::start_to;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
 use super::track::Track;
 use super::writing::Writing;
+use super::{Doorbell, Form};
 use crate::driver::request::{
     ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Request, RequestKind, Sge, ToAddress,
 };

@@ -233,7 +233,8 @@ mod tests {
             flags: QpCreateFlags::empty(),
             driver,
         };
-        let queue_shape = CqShape { entries: 4, has_channel: false, memory: None, driver: DriverCq::default() };
+        let queue_shape =
+            CqShape { entries: 4, has_channel: false, memory: None, driver: DriverCq::default() };
         let ends = Ends { queues: [queue.shared(); 2], shared: None };
         let refused = [
             state.plan_cq("test", &queue_shape, &Elsewhere).unwrap_err(),

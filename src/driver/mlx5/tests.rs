@@ -1,5 +1,7 @@
 //! Tests of the queues with a device that the tests simulate.
 
+#[cfg(feature = "raw")]
+mod handed;
 mod lies;
 mod limits;
 mod messages;

@@ -38,6 +38,12 @@ pub(crate) struct ContextPlan {
 }
 
 impl ContextPlan {
+    /// The plan of a context that exists, for which the driver has answered this.
+    #[cfg(feature = "raw")]
+    pub(crate) fn answered(answer: Vec<u8>) -> Self {
+        Self { answer, ..Self::default() }
+    }
+
     /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (&self.request, &mut self.answer)

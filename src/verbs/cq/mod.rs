@@ -25,10 +25,10 @@ use crate::completion_counter::Registry;
 use crate::device::context::Context;
 use crate::device::context::limits::Size;
 use crate::device::object::{self as objects, Kind, Object};
-use crate::driver::{CqShape, DriverCq};
 use crate::driver::completion::Completion;
 use crate::driver::cq::Completions;
 use crate::driver::side::CqSide;
+use crate::driver::{CqShape, DriverCq};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::event::{self, EventFile};
@@ -150,7 +150,15 @@ impl Context {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
         let (channel, memory) = (None, None);
-        CompletionQueueBuilder { context: self, entries, channel, vector: 0, cookie: 0, memory, driver: DriverCq::default() }
+        CompletionQueueBuilder {
+            context: self,
+            entries,
+            channel,
+            vector: 0,
+            cookie: 0,
+            memory,
+            driver: DriverCq::default(),
+        }
     }
 
     /// Creates a channel to which completion queues send events.

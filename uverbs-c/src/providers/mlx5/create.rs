@@ -42,7 +42,8 @@ fn make_cq(
     let Some(own) = own else { return cq_ex::create(context, attr, DriverCq::default()) };
     let has = |bit: u64| own.comp_mask & bit != 0;
     let flags = if has(cq_mask::FLAGS) { own.flags } else { 0 };
-    if own.comp_mask & !(cq_mask::COMPRESSED | cq_mask::FLAGS | cq_mask::SIZE) != 0 || flags & !cq_mask::PAD != 0
+    if own.comp_mask & !(cq_mask::COMPRESSED | cq_mask::FLAGS | cq_mask::SIZE) != 0
+        || flags & !cq_mask::PAD != 0
     {
         return Err(EINVAL);
     }

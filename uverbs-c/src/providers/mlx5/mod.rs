@@ -5,6 +5,8 @@
 mod create;
 mod objects;
 mod steering;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::create::{create_cq, create_qp, create_wq};
 pub(crate) use self::objects::{init_obj, init_obj_0};
@@ -128,7 +130,9 @@ pub(crate) struct ContextAttr {
 /// by `ibv_open_device`.
 pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>) -> Pointer {
     let refused = match attr {
-        Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_supported(device) => return context::open_device(device),
+        Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_supported(device) => {
+            return context::open_device(device);
+        }
         Some(ContextAttr { comp_mask: 0, .. }) => EOPNOTSUPP,
         _ => EINVAL,
     };

@@ -10,7 +10,9 @@ use crate::qp::Qp;
 
 /// `struct mlx5dv_dr_action`, which callers only pass on: frames go to this queue pair.
 #[derive(Debug)]
-pub(crate) struct Action(#[expect(dead_code, reason = "an allocation of zero bytes has no address of its own")] u32);
+pub(crate) struct Action(
+    #[expect(dead_code, reason = "an allocation of zero bytes has no address of its own")] u32,
+);
 
 pub(crate) extern "C" fn create_dest_qp(qp: Option<&Qp>) -> Option<Box<Action>> {
     let make = || {
