@@ -62,7 +62,7 @@ pub use crate::driver::request::{
 };
 use crate::driver::ring::Window as SlotWindow;
 pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short};
-pub use crate::driver::{CompletionFields, DriverQp, PacketCaps};
+pub use crate::driver::{CompletionFields, DriverCq, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::process::Passage;

@@ -12,9 +12,9 @@ use uverbs::abi::write::{ModifyQp, QpDest};
 use uverbs::command::Command;
 use uverbs::raw::provider::{Mlx5, Rxe};
 use uverbs::raw::{
-    Batch, CompletionObject, Data, DriverQp, Extended, FillReceives, FillSends, Holder, Lower, LowerReceive,
-    MESSAGES, Opcode, Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch, ReceiveQueue, Refused,
-    SendQueue, Sge,
+    Batch, CompletionObject, Data, DriverCq, DriverQp, Extended, FillReceives, FillSends, Holder, Lower,
+    LowerReceive, MESSAGES, Opcode, Origin, Place, QueuePair, QueuePairInit, Raised, ReceiveBatch,
+    ReceiveQueue, Refused, SendQueue, Sge,
 };
 use uverbs::transport::Watcher;
 use uverbs::{
@@ -210,8 +210,8 @@ fn init(cq: &CompletionObject) -> QueuePairInit<'_> {
 #[test]
 fn what_another_driver_has_is_refused() {
     let context = SoftDevice::default().open().unwrap();
-    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
-    let flagged = context.cq(8).driver_flags(1).create();
+    let (pd, mut cq) = (context.alloc_pd().unwrap(), context.create_cq(8).unwrap());
+    let flagged = context.cq(8).driver(DriverCq { flags: 1, ..DriverCq::default() }).create();
     assert_eq!(flagged.unwrap_err().kind(), ErrorKind::Unsupported);
     let (object, driver) = (cq.object(), DriverQp { service_level: 1, ..DriverQp::default() });
     let chosen = pd.create_driver_parts(&init(&object), driver);
@@ -220,7 +220,7 @@ fn what_another_driver_has_is_refused() {
     assert_eq!(sends.set_hints(1), Err(Refused::Lacks));
     sends.begin(1, SendFlags::SIGNALED, &Opcode::Send).unwrap();
     assert_eq!(sends.set_hints(1), Err(Refused::Lacks), "not of a request either");
-    let own = [sends.own_ring(), receives.unwrap().own_ring(), cq.own_ring()];
+    let own = [sends.hand_over(), receives.unwrap().hand_over(), cq.hand_over()];
     assert!(own.iter().all(Option::is_none), "{own:?}");
 }
 

@@ -44,10 +44,10 @@ impl Completions {
         with_ring!(&mut self.0, ring => ring.forget(qp_num));
     }
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly.
     #[cfg(feature = "raw")]
-    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
-        with_ring!(&self.0, ring => ring.own_ring())
+    pub(crate) fn hand_over(&mut self) -> Option<OwnRing> {
+        with_ring!(&mut self.0, ring => ring.hand_over())
     }
 
     /// The completions in the ring, if they have the kernel's format there.

@@ -45,7 +45,7 @@ pub(crate) use self::seam::{
     ContextPlan, CqShape, GuardedKeys, Kernel, PointData, Points, QpShape, RefusedBind,
 };
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-pub use self::seam::{DriverQp, PacketCaps};
+pub use self::seam::{DriverCq, DriverQp, PacketCaps};
 use self::side::{CqSide, SrqSide};
 use crate::kernel::error::{Error, Result};
 
@@ -132,9 +132,9 @@ impl Driver {
             Self::Efa(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Efa),
             Self::Other => lacks(op, NO_QUEUES),
             _ if shape.memory.is_some() => lacks(op, NO_MEMORY),
-            _ if shape.flags != 0 => lacks(op, NO_CHOICES),
+            Self::Mlx5(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Mlx5),
+            _ if shape.driver != DriverCq::default() => lacks(op, NO_CHOICES),
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
-            Self::Mlx5(state) => state.plan_cq(op, shape.entries, kernel).map(CqPlan::Mlx5),
             Self::Siw(_) => Ok(CqPlan::Siw(siw::CqPlan::new())),
         }
     }
@@ -156,9 +156,9 @@ impl Driver {
             }
             Self::Other => lacks(op, NO_QUEUES),
             _ if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
-            _ if shape.driver != DriverQp::default() => lacks(op, NO_CHOICES),
-            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
-            Self::Mlx5(state) => {
+            Self::Mlx5(state)
+                if shape.driver == (DriverQp { flags: shape.driver.flags, ..DriverQp::default() }) =>
+            {
                 if shape.type_ == qp_type::RAW_PACKET && shape.is_shared {
                     return lacks(op, "raw packet queue pairs do not share their receives");
                 }
@@ -168,14 +168,24 @@ impl Driver {
                 let ends = mlx5::Ends { queues, shared: shared.map(|shared| shared.mlx5(op)).transpose()? };
                 state.plan_qp(op, form, shape, ends, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
             }
+            _ if shape.driver != DriverQp::default() => lacks(op, NO_CHOICES),
+            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
             Self::Siw(_) => siw::plan_qp(op, shape).map(QpPlan::Siw),
+            // Its choices were looked at above.
+            Self::Mlx5(_) => lacks(op, NO_CHOICES),
         }
     }
 
     /// A queue pair over a table of work queues, which spreads frames by a Toeplitz hash of these fields with this key.
-    pub(crate) fn plan_hash(&self, op: &'static str, fields: u64, key: &[u8; 40]) -> Result<HashPlan> {
+    pub(crate) fn plan_hash(
+        &self,
+        op: &'static str,
+        fields: u64,
+        key: &[u8; 40],
+        flags: u16,
+    ) -> Result<HashPlan> {
         match self {
-            Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key)))),
+            Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key, flags)))),
             _ => lacks(op, NO_WORK_QUEUES),
         }
     }

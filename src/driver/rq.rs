@@ -83,10 +83,10 @@ impl Receives {
         with_receives!(&mut self.0, ring => ring.enter(state));
     }
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly.
     #[cfg(feature = "raw")]
-    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
-        with_receives!(&self.0, ring => ring.own_ring())
+    pub(crate) fn hand_over(&mut self) -> Option<OwnRing> {
+        with_receives!(&mut self.0, ring => ring.hand_over())
     }
 
     /// The ring that the device now uses could not be mapped: nothing can be posted any more.

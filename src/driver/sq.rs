@@ -89,9 +89,9 @@ impl Sends {
         with_sends!(&mut self.0, ring => ring.set_hints(hints))
     }
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly.
     #[cfg(feature = "raw")]
-    pub(crate) fn own_ring(&self) -> Option<OwnRing> {
-        with_sends!(&self.0, ring => ring.own_ring())
+    pub(crate) fn hand_over(&mut self) -> Option<OwnRing> {
+        with_sends!(&mut self.0, ring => ring.hand_over())
     }
 }

@@ -1,5 +1,7 @@
 //! Properties that the device reports in addition to the limits of all devices.
 
+#[cfg(feature = "raw")]
+use nix::errno::Errno;
 use uverbs_abi::mlx5::QueryDeviceResp;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -7,7 +9,11 @@ use crate::device::context::Context;
 use crate::driver::Driver;
 #[cfg(feature = "raw")]
 use crate::driver::mlx5::Formats;
+#[cfg(feature = "raw")]
+use crate::kernel::error::Error;
 use crate::kernel::error::Result;
+#[cfg(feature = "raw")]
+use crate::verbs::ah::AddressHandle;
 
 impl Context {
     /// Attributes of mlx5 that [`Context::query_device`] does not contain: large sends, hashes, sending rates. None for other
@@ -37,4 +43,18 @@ impl Context {
             _ => None,
         }
     }
+}
+
+/// An address handle in the device's format, as a request to it contains it (`struct mlx5_av`, qp.h, Linux 6.1). The key and the number of
+/// the destination, at its beginning, are zero.
+///
+/// # Errors
+/// [`Unsupported`](crate::ErrorKind::Unsupported) for a device of another driver.
+#[cfg(feature = "raw")]
+pub fn address_vector(handle: &AddressHandle) -> Result<[u32; 12]> {
+    if handle.context().mlx5_formats().is_none() {
+        return Err(Error::refused("mlx5.address", Errno::EOPNOTSUPP, "the device is not of mlx5"));
+    }
+    let [a, b, c, d, e, f, g, h, i] = handle.address().vector;
+    Ok([0, 0, 0, a, b, c, d, e, f, g, h, i])
 }

@@ -42,6 +42,8 @@ mod snapshots;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+#[cfg(feature = "raw")]
+pub use self::device::address_vector;
 pub use self::flow::{Destination, PoolFlow};
 pub use self::pool::{CounterPool, PoolCounter};
 pub use self::queries::PoolQueries;

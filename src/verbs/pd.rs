@@ -17,7 +17,15 @@ use crate::kernel::error::{Error, Result};
 /// Cheap to clone; deallocated when the last clone and the last object in it are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "ibv_pd")]
-pub struct ProtectionDomain(Arc<Object>);
+pub struct ProtectionDomain(Arc<Domain>);
+
+#[derive(Debug)]
+struct Domain {
+    object: Object,
+    /// The driver's number, if it returned one.
+    #[cfg(feature = "raw")]
+    number: u32,
+}
 
 impl Context {
     /// Creates a protection domain.
@@ -39,14 +47,18 @@ impl Context {
             command.driver_output(&mut driver);
         }
         self.invoke(&mut command)?;
-        Ok(ProtectionDomain(Arc::new(Object::new(self, Kind::Pd, response.pd_handle))))
+        Ok(ProtectionDomain(Arc::new(Domain {
+            object: Object::new(self, Kind::Pd, response.pd_handle),
+            #[cfg(feature = "raw")]
+            number: u32::from_ne_bytes([driver[0], driver[1], driver[2], driver[3]]),
+        })))
     }
 }
 
 impl ProtectionDomain {
     /// The open device to which the domain belongs.
     pub fn context(&self) -> &Context {
-        self.0.context()
+        self.0.object.context()
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -54,7 +66,7 @@ impl ProtectionDomain {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.0.id()
+        self.0.object.id()
     }
 
     /// Deallocates the domain and reports any error.
@@ -63,11 +75,20 @@ impl ProtectionDomain {
     /// [`Busy`](crate::ErrorKind::Busy) while a clone, a memory region or window, or a queue pair uses it.
     #[doc(alias = "ibv_dealloc_pd")]
     pub fn destroy(self) -> Result<(), (Self, Error)> {
-        let object = Arc::try_unwrap(self.0).map_err(|shared| {
+        let domain = Arc::try_unwrap(self.0).map_err(|shared| {
             let hint = "a clone, or an object that was made in it, still uses the protection domain";
             (Self(shared), object::shared("pd.destroy", hint))
         })?;
-        object.destroy().map_err(|(object, error)| (Self(Arc::new(object)), error))
+        #[cfg(feature = "raw")]
+        let number = domain.number;
+        domain.object.destroy().map_err(|(object, error)| {
+            let domain = Domain {
+                object,
+                #[cfg(feature = "raw")]
+                number,
+            };
+            (Self(Arc::new(domain)), error)
+        })
     }
 }
 
@@ -76,5 +97,10 @@ impl ProtectionDomain {
     /// The kernel's handle of the domain.
     pub fn handle(&self) -> u32 {
         self.id()
+    }
+
+    /// The number of the domain in the device, if the driver returned one (mlx5); otherwise zero.
+    pub fn number(&self) -> u32 {
+        self.0.number
     }
 }

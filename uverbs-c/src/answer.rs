@@ -16,6 +16,7 @@ pub(crate) type Answer<T = ()> = Result<T, Code>;
 
 pub(crate) const EINVAL: Code = Code::new(libc::EINVAL);
 pub(crate) const ENOMEM: Code = Code::new(libc::ENOMEM);
+pub(crate) const EBADF: Code = Code::new(libc::EBADF);
 pub(crate) const EBUSY: Code = Code::new(libc::EBUSY);
 pub(crate) const EOPNOTSUPP: Code = Code::new(libc::EOPNOTSUPP);
 

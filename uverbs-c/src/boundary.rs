@@ -21,9 +21,11 @@
 
 mod lock;
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
+use std::os::fd::FromRawFd;
 use std::sync::Arc;
 
 use uverbs::raw::{InPlace, Range, Region};
@@ -255,6 +257,13 @@ pub(crate) fn take_list(Handed(list): Handed) -> Vec<Handed> {
         Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length + 2))
     };
     items[1..items.len() - 1].iter().copied().map(Handed).collect()
+}
+
+/// A file that the caller hands over, or not: its owner decides. `None` for a number below zero.
+pub(crate) fn given_file(file: c_int) -> Option<ManuallyDrop<File>> {
+    // SAFETY: it is not -1, and the caller's contract is that it is an open file (ibv_import_device(3)), which nothing here closes unless
+    // the owner takes it over.
+    (file >= 0).then(|| ManuallyDrop::new(unsafe { File::from_raw_fd(file) }))
 }
 
 /// Registers memory of the caller.

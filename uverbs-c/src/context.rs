@@ -1,14 +1,15 @@
 //! Open devices.
 
 use std::ffi::c_int;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use nix::libc;
 
 use crate::abi::{self, Function};
-use crate::answer::{Answer, EINVAL, minus_one, or_null, returned};
-use crate::boundary::{Handed, Pointer, give_part, take_part};
+use crate::answer::{Answer, EBADF, EINVAL, minus_one, or_null, returned};
+use crate::boundary::{Handed, Pointer, give_part, given_file, take_part};
 use crate::channel;
 use crate::device::{self, Device};
 use crate::providers::rings::with_rings;
@@ -35,6 +36,10 @@ struct Whole {
 fn open(device: Pointer) -> Answer<Pointer> {
     let device = device::share(device)?;
     let context = device.device.open()?;
+    Ok(give(device, context))
+}
+
+fn give(device: Arc<Device>, context: uverbs::Context) -> Pointer {
     let c = abi::Context {
         device: Pointer::to(&*device),
         ops: with_rings!(context, R => operations::<R>()),
@@ -46,7 +51,20 @@ fn open(device: Pointer) -> Answer<Pointer> {
         abi_compat: Pointer::from_word(u64::MAX),
     };
     let whole = Whole { front: front(), context: Context { c, context, _device: device } };
-    Ok(give_part(Box::new(whole), std::mem::offset_of!(Whole, context)))
+    give_part(Box::new(whole), std::mem::offset_of!(Whole, context))
+}
+
+/// A context on a file with which somebody has created one. The file belongs to the context, if there is one; a refusal leaves it open.
+fn import(file: c_int) -> Answer<Pointer> {
+    let file = given_file(file).ok_or(EBADF)?;
+    let device = device::of_file(&file)?;
+    let context = uverbs::Context::import(&device.device, file.try_clone().map_err(|_| EBADF)?)?;
+    drop(ManuallyDrop::into_inner(file));
+    Ok(give(device, context))
+}
+
+pub(crate) extern "C" fn import_device(file: c_int) -> Pointer {
+    or_null(import(file)).unwrap_or(Pointer::NULL)
 }
 
 pub(crate) extern "C" fn open_device(device: Pointer) -> Pointer {

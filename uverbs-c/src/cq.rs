@@ -1,12 +1,13 @@
 //! Completion queues.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 
 use nix::libc;
 use uverbs::CompletionQueue;
 use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
-use uverbs::raw::{CompletionObject, InPlace, Place, Provider, Raised, Told, Unread};
+use uverbs::raw::{CompletionObject, DriverCq, InPlace, Place, Provider, Raised, Told, Unread};
 
 use crate::abi::{self, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
@@ -36,6 +37,8 @@ pub(crate) struct Cq {
     pub(crate) completions: Acknowledged,
     pub(crate) events: Acknowledged,
     pub(crate) own: CqPart,
+    /// The page of its doorbell, for programs that read it by the address of this field.
+    pub(crate) page: Cell<u64>,
     _domain: Option<Uses>,
 }
 
@@ -45,8 +48,7 @@ pub(crate) struct Wanted {
     pub(crate) cq_context: Pointer,
     pub(crate) channel: Pointer,
     pub(crate) comp_vector: u32,
-    /// Flags of the driver.
-    pub(crate) flags: u8,
+    pub(crate) driver: DriverCq,
     pub(crate) domain: Option<Uses>,
 }
 
@@ -56,7 +58,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
     let cookie = Pointer::cookie(&*place);
     let channel = wanted.channel.get::<Channel>();
     let builder = context.context.cq(wanted.cqe).vector(wanted.comp_vector).cookie(cookie);
-    let mut builder = builder.driver_flags(wanted.flags);
+    let mut builder = builder.driver(wanted.driver);
     if let Some(channel) = channel {
         builder = builder.channel(&channel.channel);
     }
@@ -81,6 +83,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
         completions: Acknowledged::default(),
         events: Acknowledged::default(),
         own: CqPart::new(Pointer::from_word(cookie)),
+        page: Cell::new(0),
         _domain: wanted.domain,
     };
     Ok(Box::write(place, cq))
@@ -95,7 +98,10 @@ pub(crate) extern "C" fn create_cq(
 ) -> Option<Box<Cq>> {
     // A negative number is too large as well.
     let (cqe, comp_vector) = (cqe as u32, comp_vector as u32);
-    or_null(make(context, Wanted { cqe, cq_context, channel, comp_vector, flags: 0, domain: None }))
+    or_null(make(
+        context,
+        Wanted { cqe, cq_context, channel, comp_vector, driver: DriverCq::default(), domain: None },
+    ))
 }
 
 /// With the arguments of a driver's function.

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 
 use nix::libc;
 use uverbs::CompletionQueue;
-use uverbs::raw::{Cursor, Fields, Missed, Shown};
+use uverbs::raw::{Cursor, DriverCq, Fields, Missed, Shown};
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
@@ -62,11 +62,11 @@ const SINGLE_THREADED: u32 = 1;
 /// `IBV_CQ_INIT_ATTR_MASK_PD`.
 const HAS_DOMAIN: u32 = 2;
 
-/// Creates a queue, with flags of the driver.
+/// Creates a queue, with options of the driver.
 pub(crate) fn create(
     context: Option<&Context>,
     attr: Option<&CqInitAttrEx>,
-    driver_flags: u8,
+    driver: DriverCq,
 ) -> Answer<Box<Cq>> {
     let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
     let of_domain = if context.context.has_parent_domains() { HAS_DOMAIN } else { 0 };
@@ -81,7 +81,7 @@ pub(crate) fn create(
     let has_domain = attr.comp_mask & HAS_DOMAIN != 0;
     let domain = has_domain.then(|| used_parent(attr.parent_domain)).transpose()?;
     let CqInitAttrEx { cqe, cq_context, channel, comp_vector, .. } = *attr;
-    let wanted = Wanted { cqe, cq_context, channel, comp_vector, flags: driver_flags, domain };
+    let wanted = Wanted { cqe, cq_context, channel, comp_vector, driver, domain };
     make(Some(context), wanted)
 }
 
@@ -89,7 +89,7 @@ pub(crate) extern "C" fn create_cq_ex(
     context: Option<&Context>,
     attr: Option<&CqInitAttrEx>,
 ) -> Option<Box<Cq>> {
-    or_null(create(context, attr, 0))
+    or_null(create(context, attr, DriverCq::default()))
 }
 
 /// Stores the fields that the program reads without a call.

@@ -5,6 +5,7 @@
 //! rdma-core 65). Its name may change; the object keeps the name with which the device was found.
 
 use std::ffi::c_int;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use uverbs::abi::types::node_type;
 use uverbs::raw::{Local, sysfs_root};
 
 use crate::abi;
-use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
+use crate::answer::{Answer, Code, EBADF, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 
 /// A device of a list, with a reference count: each list has one reference, each open context another, and one is kept while the device
@@ -159,6 +160,16 @@ fn update(known: &mut Vec<Known>, found: Vec<(Identity, uverbs::Device)>, asked:
     // A later query may have found devices that did not exist yet.
     known.retain(|known| known.found >= asked);
     known.iter().map(|known| known.device.clone()).collect()
+}
+
+/// The device to which an open file belongs.
+pub(crate) fn of_file(file: &File) -> Answer<Arc<Device>> {
+    let number = file.metadata().map_err(|_| EBADF)?.rdev();
+    let is_its = |device: &Arc<Device>| {
+        let node = device.device.node().and_then(|node| node.metadata().ok());
+        node.is_some_and(|node| node.rdev() == number)
+    };
+    devices()?.into_iter().find(is_its).ok_or(EINVAL)
 }
 
 /// A device of this library that C has.

@@ -41,15 +41,18 @@ pub(crate) extern "C" fn dealloc_pd(pd: Option<Box<Pd>>) -> c_int {
 
 #[repr(C)]
 pub(crate) struct Ah {
-    c: abi::Ah,
+    pub(crate) c: abi::Ah,
     pub(crate) ah: Owned<AddressHandle>,
+    /// In the format of mlx5, for programs that write requests themselves.
+    pub(crate) vector: [u32; 12],
 }
 
 fn make_ah(pd: Option<&Pd>, attr: Option<&AhAttr>) -> Answer<Box<Ah>> {
     let (pd, attr) = (pd.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
     let ah = pd.pd.get()?.create_ah_from(AhAttr { reserved: 0, ..*attr })?;
     let c = abi::Ah { context: pd.c.context, pd: Pointer::to(pd), handle: ah.handle() };
-    Ok(Box::new(Ah { c, ah: Owned::new(ah) }))
+    let vector = uverbs::mlx5::address_vector(&ah).unwrap_or_default();
+    Ok(Box::new(Ah { c, ah: Owned::new(ah), vector }))
 }
 
 pub(crate) extern "C" fn create_ah(pd: Option<&Pd>, attr: Option<&AhAttr>) -> Option<Box<Ah>> {

@@ -109,7 +109,7 @@ const HAS_SEND_OPS: u32 = 1 << 6;
 const TOEPLITZ: u8 = 1;
 
 /// A queue pair over a table of work queues.
-fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
+fn make_rss(init: &QpInitAttrEx, driver_flags: u16) -> Answer<Box<Qp>> {
     let hash = &init.rx_hash_conf;
     let raw_packet = u32::from(qp_type::RAW_PACKET);
     let has_flags = init.comp_mask & HAS_CREATE_FLAGS != 0 && init.create_flags != 0;
@@ -125,7 +125,8 @@ fn make_rss(init: &QpInitAttrEx) -> Answer<Box<Qp>> {
     let fields = HashFields::from_bits(hash.rx_hash_fields_mask).ok_or(EOPNOTSUPP)?;
     let key = hash.rx_hash_key.array::<u8>(hash.rx_hash_key_len.into()).ok_or(EINVAL)?;
     let key = <[u8; 40]>::try_from(key).map_err(|_| EINVAL)?;
-    let made = QueuePair::from(pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).create()?);
+    let builder = pd.pd.get()?.rss(table.table.get()?).hash(fields).key(key).driver_flags(driver_flags);
+    let made = QueuePair::from(builder.create()?);
     Ok(without_queues(empty(pd.c.context, init.pd, init), made))
 }
 
@@ -179,15 +180,15 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
 /// Properties that only one driver has.
 pub(crate) struct Own {
     pub(crate) driver: DriverQp,
-    /// The operations of the extended interface.
-    pub(crate) operations: u64,
+    /// The operations of the extended interface, for a queue pair of the driver's own type.
+    pub(crate) operations: Option<u64>,
 }
 
 fn make(context: Option<&Context>, init: &mut QpInitAttrEx) -> Answer<Box<Qp>> {
     make_own(context, init, None)
 }
 
-/// Creates a queue pair; one of the driver's own type if `own` is given.
+/// Creates a queue pair, with the driver's own options if `own` is given.
 pub(crate) fn make_own(
     context: Option<&Context>,
     init: &mut QpInitAttrEx,
@@ -198,15 +199,16 @@ pub(crate) fn make_own(
     let known = HAS_PD | of_target | HAS_CREATE_FLAGS | HAS_LARGE | HAS_SEND_OPS;
     let has = |bit: u32| init.comp_mask & bit != 0;
     if has(HAS_TABLE) {
-        return make_rss(init);
+        return make_rss(init, own.map_or(0, |own| own.driver.flags));
     }
     let is_extended = has(HAS_SEND_OPS);
     let wanted_flags = if has(HAS_CREATE_FLAGS) { init.create_flags } else { 0 };
-    let supported = own.map_or_else(|| qp_ex::supported(init.qp_type), |own| own.operations);
+    let of_driver = own.and_then(|own| own.operations);
+    let supported = of_driver.unwrap_or_else(|| qp_ex::supported(init.qp_type));
     let is_driver = init.qp_type == u32::from(qp_type::DRIVER);
     if init.comp_mask & !known != 0
         || (is_extended && init.send_ops_flags & !supported != 0)
-        || is_driver != own.is_some()
+        || is_driver != of_driver.is_some()
     {
         return Err(EOPNOTSUPP);
     }

@@ -17,8 +17,8 @@ use crate::receive::post_receives;
 
 #[repr(C)]
 pub(crate) struct Wq {
-    c: abi::Wq,
-    queue: Lock<Owned<WorkQueue>>,
+    pub(crate) c: abi::Wq,
+    pub(crate) queue: Lock<Owned<WorkQueue>>,
     pub(crate) events: Acknowledged,
 }
 
@@ -27,7 +27,7 @@ const RECEIVES: u32 = 0;
 const HAS_FLAGS: u32 = 1;
 const STRIPS_VLAN: u32 = 1;
 
-fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Box<Wq>> {
+pub(crate) fn create(context: Option<&Context>, attr: Option<&mut WqInitAttr>) -> Answer<Box<Wq>> {
     let (context, attr) = (context.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
     let flags = if attr.comp_mask & HAS_FLAGS != 0 { attr.create_flags } else { 0 };
     if attr.comp_mask & !HAS_FLAGS != 0 || flags & !STRIPS_VLAN != 0 || attr.wq_type != RECEIVES {

@@ -13,10 +13,14 @@ mod query;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "raw")]
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+#[cfg(feature = "raw")]
+use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
 use uverbs_abi::write::AsyncEventDesc;
 use zerocopy::IntoBytes;
@@ -39,6 +43,8 @@ use crate::kernel::command::{Command, CountersRead, Doorbell};
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::event::EventFile;
 use crate::kernel::process::{Here, Origin};
+#[cfg(feature = "raw")]
+use crate::kernel::transport::Uverbs;
 use crate::kernel::transport::{Mapping, Transport};
 
 /// An open device: it creates all other objects, and reports the device's events. Created by [`Device::open`].
@@ -93,7 +99,30 @@ impl Context {
             if goes_on { create(&door, plan.payload()) } else { Err(error) }
         })?;
         driver.opened(&plan);
+        Self::with(door, device, driver, vectors, devx)
+    }
 
+    /// Another context on the kernel's one, which was created by somebody else.
+    #[cfg(feature = "raw")]
+    fn adopt(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
+        let op = "context.import";
+        let door = Door::new(transport, device.driver_id(), true)?;
+        let mut driver = device.driver_kind();
+        let Some((attribute, size)) = driver.answers_again() else {
+            return Err(driver.lacking(op, "has no contexts that others can use"));
+        };
+        let (mut vectors, mut core_support, mut answer) = (0_u32, 0_u64, vec![0; size]);
+        let mut command = Command::new(op, device::OBJECT, device::method::QUERY_CONTEXT);
+        command
+            .output(device::query_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
+            .output(device::query_context::CORE_SUPPORT, core_support.as_mut_bytes())
+            .output(attribute, &mut answer);
+        door.invoke(&mut command)?;
+        driver.opened(&driver::ContextPlan::answered(answer));
+        Self::with(door, device, driver, vectors, false)
+    }
+
+    fn with(door: Door, device: Device, driver: Driver, completion_vectors: u32, devx: bool) -> Result<Self> {
         let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
         command.new_fd(async_event::alloc::FD_HANDLE);
         door.invoke(&mut command)?;
@@ -104,7 +133,7 @@ impl Context {
             window_keys: Keys::of(&driver),
             paged: Paged::of(&driver),
             driver,
-            completion_vectors: vectors,
+            completion_vectors,
             events: EventFile::new(events),
             devx,
             offloads: AtomicU64::new(0),
@@ -238,6 +267,25 @@ impl Context {
 
 #[cfg(feature = "raw")]
 impl Context {
+    /// A context on an open file of the device, with which somebody else has created one: another process, or this one. Both use the
+    /// kernel's context, and the objects in it exist until the last file is closed.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](ErrorKind::InvalidInput) if the file is not that of the device, or if there is no context yet;
+    /// [`Unsupported`](ErrorKind::Unsupported) for drivers other than mlx5.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_CONTEXT` (uverbs_std_types_device.c, Linux 6.1).
+    pub fn import(device: &Device, file: File) -> Result<Self> {
+        let op = "context.import";
+        let node =
+            device.node().ok_or_else(|| Error::refused(op, Errno::EINVAL, "the device has no file"))?;
+        let transport = Uverbs::over(file, node).map_err(|errno| {
+            Error::kernel(op, errno).hinted_if(ErrorKind::InvalidInput, "the file is not that of the device")
+        })?;
+        Self::adopt(device.clone(), Box::new(transport))
+    }
+
     /// Checks that this device does not belong to another process since a fork.
     ///
     /// # Errors

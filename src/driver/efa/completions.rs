@@ -448,13 +448,14 @@ impl CompletionRing for Completions {
 
     /// The rings, one after another.
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         Some(OwnRing {
             address: self.memory.address(),
             entry_size: ENTRY as u32,
             entries: self.capacity(),
             doorbell: self.shared().doorbell.as_ref().map_or(0, Doorbell::address),
             most_at_once: 0,
+            ..OwnRing::default()
         })
     }
 }

@@ -44,7 +44,7 @@ pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 use self::track::Generations;
 use super::request::Address;
-use super::seam::{ContextPlan, CqShape, Kernel, QpShape};
+use super::seam::{ContextPlan, CqShape, DriverCq, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
@@ -164,8 +164,11 @@ impl State {
         shape: &CqShape<'_>,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
-        let CqShape { entries, has_channel, memory, flags } = *shape;
-        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+        let CqShape { entries, has_channel, memory, driver } = *shape;
+        let (flags, refused) = (driver.flags, |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint)));
+        if driver != (DriverCq { flags, ..DriverCq::default() }) {
+            return refused("efa chooses the size of completions");
+        }
         if flags & !CREATE_CQ_WITH_SGID != 0 {
             return refused(FLAGS);
         }

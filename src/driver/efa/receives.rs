@@ -193,13 +193,14 @@ impl ReceiveRing for Receives {
     }
 
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         Some(OwnRing {
             address: self.ring.map().address(),
             entry_size: PIECE as u32,
             entries: self.places,
             doorbell: self.doorbell.address(),
             most_at_once: self.places,
+            ..OwnRing::default()
         })
     }
 

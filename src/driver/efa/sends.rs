@@ -409,7 +409,7 @@ impl SendRing for Sends {
     }
 
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         let Some(device) = &self.device else { return Some(OwnRing::default()) };
         Some(OwnRing {
             address: device.ring.map().address() + device.begin as u64,
@@ -417,6 +417,7 @@ impl SendRing for Sends {
             entries: self.depth,
             doorbell: device.doorbell.address(),
             most_at_once: self.most_at_once,
+            ..OwnRing::default()
         })
     }
 }

@@ -120,7 +120,7 @@ pub(super) fn shape(type_: u8, cap: QpCap) -> QpShape {
 }
 
 fn cq_shape(entries: u32, has_channel: bool) -> CqShape<'static> {
-    CqShape { entries, has_channel, memory: None, flags: 0 }
+    CqShape { entries, has_channel, memory: None, driver: DriverCq::default() }
 }
 
 /// A completion queue with four entries in each ring, and its doorbell.

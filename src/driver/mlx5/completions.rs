@@ -14,6 +14,8 @@
 mod poll;
 
 use std::mem::offset_of;
+#[cfg(feature = "raw")]
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,6 +32,7 @@ use super::track::{Track, is_send};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
+use crate::driver::seam::DriverCq;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::{Mapping, Register};
 use crate::kernel::process::Origin;
@@ -53,6 +56,8 @@ pub(crate) struct CqPlan {
     doorbell: Register,
     request: CreateCq,
     response: CreateCqResp,
+    /// What the poller reads if the entries are compressed: a ring that stays empty.
+    empty: Option<Ring>,
 }
 
 impl CqPlan {
@@ -72,7 +77,17 @@ impl CqPlan {
             ..CreateCq::new_zeroed()
         };
         let response = CreateCqResp::new_zeroed();
-        Ok(Self { ring, consumer, arm, doorbell, request, response })
+        Ok(Self { ring, consumer, arm, doorbell, request, response, empty: None })
+    }
+
+    /// With options for programs that read the ring themselves.
+    pub(super) fn with(mut self, op: &'static str, driver: DriverCq) -> Result<Self> {
+        self.request.flags |= u16::from(driver.flags);
+        if let Some(format) = driver.compression {
+            (self.request.cqe_comp_en, self.request.cqe_comp_res_format) = (1, format);
+            self.empty = Some(Ring::new(op, 1, self.ring.size(), 0)?);
+        }
+        Ok(self)
     }
 
     /// The request for the driver, and the place for its response.
@@ -89,7 +104,14 @@ impl CqPlan {
     /// cleared only now: a queue that is larger than the device's limit is then refused before its memory is touched.
     pub(crate) fn open(mut self) -> Completions {
         self.ring.clear();
-        let ring = Arc::new(self.ring);
+        let own = Arc::new(self.ring);
+        let ring = self.empty.map_or_else(
+            || own.clone(),
+            |mut empty| {
+                empty.clear();
+                Arc::new(empty)
+            },
+        );
         let shared = CompletionSide {
             ring: Mutex::new(ring.clone()),
             consumer: self.consumer,
@@ -100,11 +122,14 @@ impl CqPlan {
             origin: Origin::here(),
             tracks: Mutex::default(),
             changes: AtomicU32::new(0),
+            #[cfg(feature = "raw")]
+            is_handed_over: AtomicBool::new(false),
             armed: AtomicU32::new(NOT_ARMED),
             sequence: AtomicU32::new(0),
         };
         Completions {
             ring,
+            own,
             position: 0,
             released: 0,
             known: Known::default(),
@@ -136,6 +161,9 @@ pub(crate) struct CompletionSide {
     /// The queue pairs that complete here, and the number of changes to the list. The poller has a copy.
     tracks: Mutex<Vec<Arc<Track>>>,
     changes: AtomicU32,
+    /// The program uses the ring directly: only a poll reads it.
+    #[cfg(feature = "raw")]
+    is_handed_over: AtomicBool,
     /// The kind of event that was requested, and the sequence number of the next request.
     armed: AtomicU32,
     sequence: AtomicU32,
@@ -250,9 +278,14 @@ impl CompletionSide {
         self.doorbell.ring((halves(word, 0) | self.number).to_ne_bytes());
     }
 
-    /// Calls `what` with the position behind everything that the device has written. The queue is not resized meanwhile.
+    /// Calls `what` with the position behind everything that the device has written. The queue is not resized meanwhile. In a ring that was
+    /// handed over, it is the position behind what was polled.
     pub(super) fn at_end<T>(&self, what: impl FnOnce(u64) -> T) -> T {
         let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        #[cfg(feature = "raw")]
+        if self.is_handed_over.load(Ordering::Relaxed) {
+            return what(self.next.load(Ordering::Acquire));
+        }
         what(end_of(|| self.next.load(Ordering::Acquire), |position| ring.is_filled(position)))
     }
 }
@@ -261,6 +294,8 @@ impl CompletionSide {
 #[derive(Debug)]
 pub(crate) struct Completions {
     pub(super) ring: Arc<Ring>,
+    /// The ring that the device writes: another one only if its entries are compressed.
+    own: Arc<Ring>,
     /// Position of the next entry to be read, and of the first one that was not given back.
     pub(super) position: u64,
     released: u64,
@@ -342,6 +377,13 @@ impl Completions {
         wanted: u32,
         command: impl FnOnce(&ResizeCq, &Mapping) -> Result<()>,
     ) -> Result<Option<Mapping>> {
+        if self.is_for_program() {
+            return Err(Error::refused(
+                op,
+                Errno::EBUSY,
+                "the program reads the ring, which would be another one",
+            ));
+        }
         // The kernel does nothing in this case.
         if Ring::entries_for(wanted) == Some(self.ring.entries()) {
             return Ok(None);
@@ -373,10 +415,20 @@ impl Completions {
         self.release();
         let new = Arc::new(new);
         *ring = new.clone();
+        self.own = new.clone();
         let old = std::mem::replace(&mut self.ring, new);
         taken_over?;
         let has_record = old.memory().address() == shared.consumer.map().address();
         Ok((!has_record).then(|| old.memory().clone()))
+    }
+
+    /// Whether the program reads the ring itself.
+    fn is_for_program(&self) -> bool {
+        #[cfg(feature = "raw")]
+        let is_handed_over = self.shared.is_handed_over.load(Ordering::Relaxed);
+        #[cfg(not(feature = "raw"))]
+        let is_handed_over = false;
+        is_handed_over || !Arc::ptr_eq(&self.ring, &self.own)
     }
 
     #[inline(always)]

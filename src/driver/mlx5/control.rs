@@ -4,6 +4,10 @@ use std::borrow::Cow;
 
 use nix::errno::Errno;
 use uverbs_abi::flow::FlowAttr;
+#[cfg(feature = "raw")]
+use uverbs_abi::mlx5::AllocUcontextResp;
+#[cfg(feature = "raw")]
+use uverbs_abi::mlx5::ids::device::query_context;
 use uverbs_abi::mlx5::{ModifyWq, QueryDeviceResp};
 use zerocopy::FromZeros;
 
@@ -65,6 +69,12 @@ impl Control for State {
 
     fn opened(&mut self, answer: &[u8]) {
         self.read_limits(answer);
+    }
+
+    /// `UVERBS_HANDLER(UVERBS_METHOD_QUERY_CONTEXT)` with the driver's attribute (mlx5_ib_query_ucontext, main.c, Linux 6.1).
+    #[cfg(feature = "raw")]
+    fn answers_again(&self) -> Option<(u16, usize)> {
+        Some((query_context::RESP_UCTX, size_of::<AllocUcontextResp>()))
     }
 
     fn plan_query(&self) -> QueryPlan {

@@ -13,8 +13,9 @@ pub(crate) struct HashPlan {
 }
 
 impl HashPlan {
-    /// With a Toeplitz hash of these fields, whose bits are those of `ibv_rx_hash_fields`, with this key.
-    pub(in crate::driver) fn new(fields: u64, key: &[u8; 40]) -> Self {
+    /// With a Toeplitz hash of these fields, whose bits are those of `ibv_rx_hash_fields`, with this key, and flags
+    /// for tunnels and loopback.
+    pub(in crate::driver) fn new(fields: u64, key: &[u8; 40], flags: u16) -> Self {
         let mut rx_hash_key = [0; 128];
         rx_hash_key[..key.len()].copy_from_slice(key);
         let request = CreateQpRss {
@@ -22,6 +23,7 @@ impl HashPlan {
             rx_hash_function: RX_HASH_FUNC_TOEPLITZ,
             rx_key_len: key.len() as u8,
             rx_hash_key,
+            flags: flags.into(),
             ..CreateQpRss::new_zeroed()
         };
         Self { request, response: CreateQpResp::new_zeroed() }

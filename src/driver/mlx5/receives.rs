@@ -14,9 +14,13 @@ use uverbs_abi::mlx5::wqe::{INLINE_SEG, INVALID_LKEY};
 use uverbs_abi::types::qp_state;
 
 use super::shape::Queues;
+#[cfg(feature = "raw")]
+use super::sizes::SEGMENT;
 use super::track::{Entry, Track};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 
 /// The receive ring; see the module's page.
@@ -32,6 +36,12 @@ pub(crate) struct Receives {
     published: u32,
     /// Whether the counter may be shown to the device.
     ready: bool,
+    /// The program uses the ring directly, and has its own counter.
+    #[cfg(feature = "raw")]
+    is_handed_over: bool,
+    /// The device's numbers of the queue and of its TIR.
+    #[cfg(feature = "raw")]
+    pub(super) numbers: [u32; 2],
     track: Arc<Track>,
     queues: Arc<Queues>,
 }
@@ -173,8 +183,21 @@ impl Receives {
     /// With `places` places of `segments` segments each, in `units`.
     pub(super) fn new(units: Units, counter: Word, places: u32, segments: u32, queues: Arc<Queues>) -> Self {
         let track = queues.track().clone();
-        let (next, published, ready) = (Next::default(), 0, false);
-        Self { units, counter, places, segments, next, published, ready, track, queues }
+        Self {
+            units,
+            counter,
+            places,
+            segments,
+            next: Next::default(),
+            published: 0,
+            ready: false,
+            #[cfg(feature = "raw")]
+            is_handed_over: false,
+            #[cfg(feature = "raw")]
+            numbers: [0; 2],
+            track,
+            queues,
+        }
     }
 
     /// Number of requests that can be posted now.
@@ -221,6 +244,10 @@ impl Receives {
     /// The queue pair has become ready to receive.
     pub(super) fn start(&mut self) {
         self.ready = true;
+        #[cfg(feature = "raw")]
+        if self.is_handed_over {
+            return;
+        }
         self.publish();
     }
 
@@ -265,6 +292,20 @@ impl ReceiveRing for Receives {
         } else if state >= qp_state::RTR {
             self.start();
         }
+    }
+
+    /// A reset sets the counter to zero, with which the device begins, also after this.
+    #[cfg(feature = "raw")]
+    fn hand_over(&mut self) -> Option<OwnRing> {
+        self.is_handed_over = true;
+        Some(OwnRing {
+            address: self.units.address(),
+            entry_size: self.segments * SEGMENT,
+            entries: self.places,
+            record: self.counter.address(),
+            numbers: self.numbers,
+            ..OwnRing::default()
+        })
     }
 
     const HAS_FAST: bool = true;
@@ -324,7 +365,7 @@ mod tests {
     impl Bench {
         fn new() -> Self {
             let limits = limits(1);
-            let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+            let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
             let plan = CqPlan::new("test", 7, &limits, page).unwrap();
             let (cq_memory, queue) = (plan.memory().clone(), plan.open());
             let plan = WqPlan::new("test", 4, 2, &limits, queue.shared(), || 5).unwrap();

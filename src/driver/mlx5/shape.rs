@@ -13,10 +13,10 @@ use super::completions::CompletionSide;
 use super::sizes::{ReceiveRing, SendRing, Wanted, refused};
 pub(super) use super::track::Source;
 use super::track::Track;
-use super::{Form, Limits, Places, Receives, Registers, SEND_DOORBELL, Sends};
+use super::{Doorbell, Form, Limits, Places, Receives, Registers, Sends};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::{Mapping, Register};
+use crate::kernel::mapping::Mapping;
 
 /// The hint for a part of the memory that cannot be used. Sizes were checked before, so this does not occur.
 const NO_PART: &str = "the queues do not fit into their memory";
@@ -36,7 +36,7 @@ pub(crate) struct QpPlan {
     cap: QpCap,
     request: CreateQp,
     response: CreateQpResp,
-    doorbell: Register,
+    doorbell: Doorbell,
     form: Form,
     inline_header: usize,
     queues: Queues,
@@ -90,7 +90,7 @@ impl QpPlan {
         let Ends { queues, shared } = ends;
         let is_of_frames = matches!(form, Form::Frames { .. });
         let sends = SendRing::new(form, wanted, limits).map_err(|hint| refused(op, hint))?;
-        let wanted = &wanted.cap;
+        let (flags, wanted) = (u32::from(wanted.flags), &wanted.cap);
         let segments = if shared.is_some() { 0 } else { wanted.max_recv_sge };
         // The kernel checks their number even if another queue provides them.
         let receives =
@@ -119,7 +119,7 @@ impl QpPlan {
             sq_wqe_count: sends.blocks,
             rq_wqe_count: receives.places,
             rq_wqe_shift: receives.stride.checked_ilog2().unwrap_or(0),
-            flags: registers.id.map_or(0, |_| QP_FLAG_UAR_PAGE_INDEX),
+            flags: flags | registers.id.map_or(0, |_| QP_FLAG_UAR_PAGE_INDEX),
             uidx: queues.track.index(),
             bfreg_index: registers.id.unwrap_or(0),
             ..CreateQp::new_zeroed()
@@ -143,7 +143,7 @@ impl QpPlan {
             cap,
             request,
             response,
-            doorbell: registers.doorbell(op, SEND_DOORBELL)?,
+            doorbell: registers.send_doorbell(op)?,
             form,
             inline_header,
             queues,
@@ -170,7 +170,8 @@ impl QpPlan {
         self.queues.track.set_number(number);
         let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
         let known = queues.track.is_sharing().then(|| Known(queues.clone()));
-        let sends = Sends::new(
+        #[cfg_attr(not(feature = "raw"), expect(unused_mut))]
+        let mut sends = Sends::new(
             self.sends,
             sent,
             self.blocks,
@@ -181,8 +182,15 @@ impl QpPlan {
         );
         let segments = self.cap.max_recv_sge;
         let has_receives = !queues.track.is_sharing() && self.form != Form::Extended;
-        let receives = has_receives
+        #[cfg_attr(not(feature = "raw"), expect(unused_mut))]
+        let mut receives = has_receives
             .then(|| Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues));
+        #[cfg(feature = "raw")]
+        {
+            let CreateQpResp { tirn, tisn, rqn, sqn, .. } = self.response;
+            sends.numbers = [sqn, tisn];
+            receives.iter_mut().for_each(|receives| receives.numbers = [rqn, tirn]);
+        }
         (sends, receives, known)
     }
 }

@@ -27,6 +27,8 @@ use super::sizes::{self, SEGMENT, floor};
 use super::{Form, Limits};
 use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::mapping::Mapping;
@@ -394,6 +396,18 @@ impl ReceiveRing for SharedReceives {
 
     /// What was filled is discarded already.
     fn rewind(&mut self) {}
+
+    #[cfg(feature = "raw")]
+    fn hand_over(&mut self) -> Option<OwnRing> {
+        Some(OwnRing {
+            address: self.units.address(),
+            entry_size: (self.places.segments() + HEAD) * SEGMENT,
+            entries: self.places.entries.len() as u32,
+            record: self.counter.address(),
+            list: [self.ends.head.entry, self.ends.tail].map(u32::from),
+            ..OwnRing::default()
+        })
+    }
 
     const HAS_FAST: bool = true;
 

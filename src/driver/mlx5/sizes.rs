@@ -35,12 +35,14 @@ const REMOTE_OPS: u64 = 1 << 0 | 1 << 1 | 1 << 4;
 const ATOMIC_OPS: u64 = 1 << 5 | 1 << 6;
 const KEY_OPS: u64 = 1 << 7 | 1 << 8;
 
-/// The sizes that are requested for a queue pair.
+/// The sizes and options that are requested for a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) cap: QpCap,
     /// The operations for which requests need room, if not all; the bits of `enum ibv_qp_create_send_ops_flags`.
     pub(super) operations: Option<u64>,
+    /// Flags for the kernel's driver.
+    pub(super) flags: u16,
 }
 
 /// The error for a size that is not possible.

@@ -14,7 +14,7 @@ use super::Formats;
 use super::shape::Ends;
 use super::sizes::Wanted;
 use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
-use crate::driver::seam::{Kernel, QpShape};
+use crate::driver::seam::{CqShape, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
@@ -53,11 +53,18 @@ impl State {
     pub(in crate::driver) fn plan_cq(
         &self,
         op: &'static str,
-        entries: u32,
+        shape: &CqShape<'_>,
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
-        self.check_cqe(op, entries, kernel)?;
-        CqPlan::new(op, entries, &self.limits, self.registers(op, kernel)?)
+        self.check_cqe(op, shape.entries, kernel)?;
+        let mut limits = self.limits;
+        if let Some(size) = shape.driver.entry_size {
+            if !matches!(size, 64 | 128) {
+                return Err(Error::outside(op, "bytes of a completion", size, "64 or 128"));
+            }
+            limits.cqe_size = size.into();
+        }
+        CqPlan::new(op, shape.entries, &limits, self.registers(op, kernel)?)?.with(op, shape.driver)
     }
 
     pub(in crate::driver) fn plan_qp(
@@ -69,7 +76,7 @@ impl State {
         kernel: &dyn Kernel,
     ) -> Result<QpPlan> {
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
-        let wanted = Wanted { cap: shape.cap, operations: shape.operations };
+        let wanted = Wanted { cap: shape.cap, operations: shape.operations, flags: shape.driver.flags };
         QpPlan::new(op, form, &wanted, &self.limits, registers, ends, index)
     }
 
@@ -163,7 +170,7 @@ fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
     if page.len() < UAR_SIZE {
         return Err(Error::malformed(op, "a page of registers that is none"));
     }
-    Ok(Registers { page, id: Some(id) })
+    Ok(Registers { page, id: Some(id), offset })
 }
 
 /// The first of the pages that the kernel created with the context; there is no other (`uar_mmap`, main.c, and `alloc_bfreg`, qp.c, Linux
@@ -171,7 +178,7 @@ fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
 fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
     let offset = mmap_offset(MMAP_NC_PAGE, 0, page_size() as u64);
     let page = kernel.map(op, offset, UAR_SIZE)?;
-    Ok(Registers { page, id: None })
+    Ok(Registers { page, id: None, offset })
 }
 
 #[cfg(test)]
@@ -182,7 +189,7 @@ mod tests {
     use super::super::tests::limits;
     use super::*;
     use crate::driver::ring::RingDevice;
-    use crate::driver::seam::DriverQp;
+    use crate::driver::seam::{DriverCq, DriverQp};
     use crate::kernel::error::ErrorKind;
     use crate::kernel::mapping::Mapping;
     use crate::kernel::process::elsewhere;
@@ -210,7 +217,7 @@ mod tests {
 
     #[test]
     fn no_lock_is_taken_before_the_device() {
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let queue = CqPlan::new("test", 3, &limits(1), page).unwrap().open();
         let state = State { limits: limits(1), ..State::default() };
         // As if a thread of the parent held the lock at the fork: a child that took it would wait for ever.
@@ -226,9 +233,11 @@ mod tests {
             flags: QpCreateFlags::empty(),
             driver,
         };
+        let queue_shape =
+            CqShape { entries: 4, has_channel: false, memory: None, driver: DriverCq::default() };
         let ends = Ends { queues: [queue.shared(); 2], shared: None };
         let refused = [
-            state.plan_cq("test", 4, &Elsewhere).unwrap_err(),
+            state.plan_cq("test", &queue_shape, &Elsewhere).unwrap_err(),
             state.plan_qp("test", Form::Frames { header: 0 }, &shape, ends, &Elsewhere).unwrap_err(),
             state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
             state.plan_srq("test", [4, 1], Some(queue.shared()), &Elsewhere).unwrap_err(),

@@ -1,5 +1,7 @@
 //! Tests of the queues with a device that the tests simulate.
 
+#[cfg(feature = "raw")]
+mod handed;
 mod lies;
 mod limits;
 mod messages;
@@ -96,7 +98,7 @@ fn cap(sends: u32, receives: u32, segments: u32, inline: u32) -> QpCap {
 
 /// With room for all operations.
 fn all(cap: QpCap) -> Wanted {
-    Wanted { cap, operations: None }
+    Wanted { cap, operations: None, flags: 0 }
 }
 
 impl Bench {
@@ -112,7 +114,7 @@ impl Bench {
     fn of(form: Form, eth_min_inline: u8, wanted: &QpCap) -> Self {
         let limits = limits(eth_min_inline);
         let registers = Mapping::block(4096).unwrap();
-        let page = Registers { page: registers.clone(), id: Some(9) };
+        let page = Registers { page: registers.clone(), id: Some(9), offset: 0 };
         let mut plan = CqPlan::new("test", 7, &limits, page.clone()).unwrap();
         let cq_request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
         let cq_memory = plan.memory().clone();
@@ -293,7 +295,7 @@ fn a_header_longer_than_was_asked_for_does_not_fit() {
     assert!(!fits(&mut bench, 83));
     assert_eq!(bench.sends.next_slot(), 0);
     assert!(fits(&mut bench, 82));
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
     for header in [983, u32::MAX] {
         let plan = QpPlan::new(
             "test",

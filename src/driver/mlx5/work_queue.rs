@@ -108,7 +108,7 @@ mod tests {
             eth_min_inline: 1,
             ..AllocUcontextResp::new_zeroed()
         });
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let mut plan = CqPlan::new("test", 3, &limits, page).unwrap();
         let request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
         assert_eq!((request.cqe_size, request.db_addr - request.buf_addr), (128, 4 * 128));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_work_queue_is_a_receive_ring_of_its_own() {
         let limits = limits(1);
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let mut plan = CqPlan::new("test", 7, &limits, page).unwrap();
         let cq_memory = plan.memory().clone();
         assert!(!plan.payload().0.is_empty());
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_the_device_does_not_have_is_refused() {
         let limits = limits(1);
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0), offset: 0 };
         let queue = CqPlan::new("test", 1, &limits, page).unwrap().open();
         for (depth, segments) in [(0, 1), (32769, 1), (1, 33), (u32::MAX, 1), (1, u32::MAX)] {
             let plan = WqPlan::new("test", depth, segments, &limits, queue.shared(), || 0);

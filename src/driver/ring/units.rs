@@ -98,6 +98,12 @@ impl<const MOST: usize> Units<MOST> {
         &self.map
     }
 
+    /// The address of its first item.
+    #[cfg(feature = "raw")]
+    pub(crate) fn address(&self) -> u64 {
+        self.place.base.as_ptr().expose_provenance() as u64
+    }
+
     /// Borrows the memory to write several items.
     #[inline(always)]
     pub(crate) fn writing(&mut self) -> Writing<'_, MOST> {

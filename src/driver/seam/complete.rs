@@ -54,9 +54,9 @@ pub(crate) trait CompletionRing {
     #[cfg(feature = "raw")]
     fn forget(&mut self, _qp_num: u32) {}
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly. From then on the queue accesses it only when it is asked to post or to poll.
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         None
     }
 }

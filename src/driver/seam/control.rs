@@ -33,6 +33,13 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// The context was created; the driver has answered this.
     fn opened(&mut self, _answer: &[u8]) {}
 
+    /// The attribute by which the driver answers again what it answered when the context was created, and the size of the answer. `None` if
+    /// it does not, so that nobody else can use the context.
+    #[cfg(feature = "raw")]
+    fn answers_again(&self) -> Option<(u16, usize)> {
+        None
+    }
+
     /// The driver's part of a query for the device's limits.
     fn plan_query(&self) -> QueryPlan {
         QueryPlan::Nothing

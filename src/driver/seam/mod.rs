@@ -20,9 +20,9 @@ pub use self::facts::CompletionFields;
 pub use self::facts::PacketCaps;
 pub(crate) use self::facts::{GuardedKeys, QueryPlan};
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
-#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
-pub use self::plan::DriverQp;
 pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, MrPlan, Payload, QpShape, SrqChange};
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+pub use self::plan::{DriverCq, DriverQp};
 #[cfg(test)]
 pub(crate) use self::receive::plain;
 pub use self::receive::{FillReceives, LowerReceive, ReceiveBatch};

@@ -38,6 +38,12 @@ pub(crate) struct ContextPlan {
 }
 
 impl ContextPlan {
+    /// The plan of a context that exists, for which the driver has answered this.
+    #[cfg(feature = "raw")]
+    pub(crate) fn answered(answer: Vec<u8>) -> Self {
+        Self { answer, ..Self::default() }
+    }
+
     /// The request for the driver, and the place for its response.
     pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
         (&self.request, &mut self.answer)
@@ -61,8 +67,19 @@ pub(crate) struct CqShape<'a> {
     pub(crate) has_channel: bool,
     /// Memory of the process that the driver is to use, if any.
     pub(crate) memory: Option<&'a Mapping>,
-    /// Additional flags for the driver, in the driver's numbers.
-    pub(crate) flags: u8,
+    pub(crate) driver: DriverCq,
+}
+
+/// Additional options for a completion queue that only its driver knows.
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverCq {
+    /// Flags, in the driver's numbers.
+    pub flags: u8,
+    /// Size of an entry in bytes, if not the driver's own choice.
+    pub entry_size: Option<u16>,
+    /// The format of compressed entries. A queue with compressed entries is for programs that read its ring: polls find nothing.
+    pub compression: Option<u8>,
 }
 
 /// The requested properties of a queue pair.

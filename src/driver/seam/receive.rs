@@ -74,9 +74,9 @@ pub(crate) trait ReceiveRing {
     /// The queue pair has entered a state. With some drivers the kernel keeps it; a shared queue has none.
     fn enter(&mut self, _state: u8) {}
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly. From then on the queue accesses it only when it is asked to post or to poll.
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         None
     }
 }

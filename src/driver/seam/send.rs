@@ -105,9 +105,9 @@ pub(crate) trait SendRing {
         Err(Refused::Lacks)
     }
 
-    /// The ring, if a program may use it directly.
+    /// Hands the ring over, if a program may use it directly. From then on the queue accesses it only when it is asked to post or to poll.
     #[cfg(feature = "raw")]
-    fn own_ring(&self) -> Option<OwnRing> {
+    fn hand_over(&mut self) -> Option<OwnRing> {
         None
     }
 }

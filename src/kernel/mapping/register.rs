@@ -35,6 +35,12 @@ impl Register {
         Some(Self { _map: map.clone(), at })
     }
 
+    /// Its address.
+    #[cfg(feature = "raw")]
+    pub(crate) fn address(&self) -> u64 {
+        self.at.as_ptr().expose_provenance() as u64
+    }
+
     /// Rings the doorbell: stores eight bytes at once. The device first sees everything that was written to memory before.
     #[inline(always)]
     pub(crate) fn ring(&self, value: [u8; 8]) {

@@ -19,6 +19,8 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+#[cfg(feature = "raw")]
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -42,6 +44,14 @@ impl Uverbs {
         // std opens files with O_CLOEXEC.
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(errno_of)?;
         Ok(Self { file })
+    }
+
+    /// A file that is open already. `EINVAL` if it is not the node at `path`: other files have other commands.
+    #[cfg(feature = "raw")]
+    pub(crate) fn over(file: File, path: &Path) -> Result<Self, Errno> {
+        let (one, other) = (file.metadata().map_err(errno_of)?, path.metadata().map_err(errno_of)?);
+        let is_node = one.file_type().is_char_device() && one.rdev() == other.rdev();
+        if is_node { Ok(Self { file }) } else { Err(Errno::EINVAL) }
     }
 }
 

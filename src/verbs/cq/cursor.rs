@@ -128,8 +128,8 @@ impl CompletionQueue {
     }
 
     /// The ring, if the device allows programs to use its rings directly. A program that does so must not take completions here.
-    pub fn own_ring(&self) -> Option<OwnRing> {
-        self.ring.own_ring()
+    pub fn hand_over(&mut self) -> Option<OwnRing> {
+        self.ring.hand_over()
     }
 
     /// Whether this process owns the queue. A child of `fork` does not.

@@ -25,10 +25,10 @@ use crate::completion_counter::Registry;
 use crate::device::context::Context;
 use crate::device::context::limits::Size;
 use crate::device::object::{self as objects, Kind, Object};
-use crate::driver::CqShape;
 use crate::driver::completion::Completion;
 use crate::driver::cq::Completions;
 use crate::driver::side::CqSide;
+use crate::driver::{CqShape, DriverCq};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::event::{self, EventFile};
@@ -150,7 +150,15 @@ impl Context {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn cq(&self, entries: u32) -> CompletionQueueBuilder<'_> {
         let (channel, memory) = (None, None);
-        CompletionQueueBuilder { context: self, entries, channel, vector: 0, cookie: 0, memory, flags: 0 }
+        CompletionQueueBuilder {
+            context: self,
+            entries,
+            channel,
+            vector: 0,
+            cookie: 0,
+            memory,
+            driver: DriverCq::default(),
+        }
     }
 
     /// Creates a channel to which completion queues send events.
@@ -184,7 +192,7 @@ pub struct CompletionQueueBuilder<'a> {
     vector: u32,
     cookie: u64,
     memory: Option<&'a Mapping>,
-    flags: u8,
+    driver: DriverCq,
 }
 
 impl<'a> CompletionQueueBuilder<'a> {
@@ -212,10 +220,10 @@ impl<'a> CompletionQueueBuilder<'a> {
         self
     }
 
-    /// Sets flags that only the driver defines.
+    /// Sets options that only the driver defines.
     #[cfg(feature = "raw")]
-    pub fn driver_flags(mut self, flags: u8) -> Self {
-        self.flags = flags;
+    pub fn driver(mut self, driver: DriverCq) -> Self {
+        self.driver = driver;
         self
     }
 
@@ -231,8 +239,8 @@ impl<'a> CompletionQueueBuilder<'a> {
     #[doc(alias = "ibv_create_cq_ex")]
     pub fn create(self) -> Result<CompletionQueue> {
         let op = "cq.create";
-        let Self { context, entries, channel, vector, cookie, memory, flags } = self;
-        let shape = CqShape { entries, has_channel: channel.is_some(), memory, flags };
+        let Self { context, entries, channel, vector, cookie, memory, driver } = self;
+        let shape = CqShape { entries, has_channel: channel.is_some(), memory, driver };
         let mut plan = context.driver().plan_cq(op, &shape, context)?;
         let asked = plan.entries(entries);
         let mut real_entries = 0_u32;

@@ -68,6 +68,7 @@ pub struct RssBuilder<'a> {
     table: &'a IndirectionTable,
     fields: HashFields,
     key: [u8; 40],
+    flags: u16,
 }
 
 impl ProtectionDomain {
@@ -91,7 +92,7 @@ impl ProtectionDomain {
     /// # }
     /// ```
     pub fn rss<'a>(&'a self, table: &'a IndirectionTable) -> RssBuilder<'a> {
-        RssBuilder { pd: self, table, fields: HashFields::empty(), key: RssBuilder::KEY }
+        RssBuilder { pd: self, table, fields: HashFields::empty(), key: RssBuilder::KEY, flags: 0 }
     }
 }
 
@@ -114,6 +115,13 @@ impl RssBuilder<'_> {
     /// The key of the hash; default [`RssBuilder::KEY`].
     pub fn key(mut self, key: [u8; 40]) -> Self {
         self.key = key;
+        self
+    }
+
+    /// Sets flags that only the driver defines.
+    #[cfg(feature = "raw")]
+    pub fn driver_flags(mut self, flags: u16) -> Self {
+        self.flags = flags;
         self
     }
 
@@ -151,7 +159,7 @@ impl RssBuilder<'_> {
         if let Some(hint) = contradiction.or((!table.context().is_same(context)).then_some(foreign)) {
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let mut plan = context.driver().plan_hash(op, self.fields.bits(), &self.key)?;
+        let mut plan = context.driver().plan_hash(op, self.fields.bits(), &self.key, self.flags)?;
         let (mut cap, mut number) = (QpCap::new_zeroed(), 0_u32);
         let wanted = QpCap::new_zeroed();
         let mut command = Command::new(op, qp::OBJECT, qp::method::CREATE);

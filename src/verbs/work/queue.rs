@@ -61,8 +61,8 @@ impl ReceiveQueue {
 #[cfg(feature = "raw")]
 impl ReceiveQueue {
     /// The ring, if the device allows programs to use its rings directly. A program that does so must not post here.
-    pub fn own_ring(&self) -> Option<OwnRing> {
-        self.receives.own_ring()
+    pub fn hand_over(&mut self) -> Option<OwnRing> {
+        self.receives.hand_over()
     }
 
     /// Posts one request.

@@ -35,6 +35,7 @@
 #     # roots: sid                    other releases of Debian, in ROOT_sid; their names in ROOTS
 #     # systems: sid                  small systems of them that are installed, in SYSTEM_sid; their names in SYSTEMS
 #     # monitors: sid                 systems of them that have systemd and Prometheus, in MONITORS_sid
+#     # datapath: sid                 DPDK of them, in DATAPATH_sid; their names in DATAPATH
 #     # consumers: sid                programs of them that are linked to libibverbs (dropin/releases/consumers), in CONSUMERS_sid; their names
 #                                     in CONSUMERS
 #     # crates: VARIABLE              programs of Rust's registry that bind libibverbs (dropin/releases/crates), in that directory
@@ -46,7 +47,7 @@
 # It fails if a head says something else, or if what it says does not fit together.
 
 BEGIN {
-    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|nic|peer|cargo|compile|static|roots|systems|monitors|consumers"
+    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|nic|peer|cargo|compile|static|roots|systems|monitors|datapath|consumers"
     keys = keys "|crates|compile-each|module|passes|tests"
 }
 

@@ -15,6 +15,8 @@ PACKAGES += ["python3-pyverbs", "iproute2", "coreutils"]
 INSTALLED = ["ibverbs-utils", "ibverbs-providers"]
 # The packages of a system in which services run that read counters.
 MONITORS = ["prometheus", "systemd", "systemd-sysv"]
+# DPDK, and the libraries that it loads for mlx5.
+DATAPATH, DRIVERS = ["dpdk-dev", "ibverbs-providers", "coreutils"], re.compile(r"librte-(net-mlx5|mempool-ring)-?[0-9.]+(t64)?")
 # Directories that are links to those below usr.
 MERGED = ["bin", "lib", "lib64", "sbin"]
 # Where the guest mounts its own file systems.
@@ -38,6 +40,17 @@ def system(runner, suite):
 def monitors(runner, suite):
     """Return a directory with an installed system of a suite that has systemd and Prometheus, from the cache if it is there."""
     return cached(runner, suite, f"monitors-{suite}", lambda apt: [MONITORS], install)
+
+
+def datapath(runner, suite):
+    """Return a directory with DPDK of a suite, and its drivers for mlx5, from the cache if it is there."""
+
+    def packages(apt):
+        known = runner.run("apt-cache", *apt.options, "pkgnames").split()
+        # Their names contain the version.
+        return [[*DATAPATH, *sorted(name for name in known if DRIVERS.fullmatch(name))]]
+
+    return cached(runner, suite, f"datapath-{suite}", packages, download)
 
 
 def compiler(runner, suite, packages):

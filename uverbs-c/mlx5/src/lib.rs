@@ -18,35 +18,40 @@ mod jumps;
 
 names! { uverbs_mlx5_query_device => mlx5dv_query_device }
 
-// For devices that do not belong to libmlx5 this returns false; programs then use only libibverbs.
-names! { uverbs_no => mlx5dv_is_supported }
+names! { uverbs_mlx5_create_cq => mlx5dv_create_cq }
+names! { uverbs_mlx5_create_dest_qp => mlx5dv_dr_action_create_dest_ibv_qp }
+names! { uverbs_mlx5_create_qp => mlx5dv_create_qp }
+names! { uverbs_mlx5_create_wq => mlx5dv_create_wq }
+names! { uverbs_mlx5_destroy_action => mlx5dv_dr_action_destroy }
+names! { uverbs_mlx5_is_supported => mlx5dv_is_supported }
+names! { uverbs_mlx5_open_device => mlx5dv_open_device }
 
 names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }
 
 names! { uverbs_unsupported_minus_one => mlx5dv_devx_get_event }
 
-// It has two versions, which are the same here.
-names! { uverbs_unsupported => uverbs_init_obj_0 uverbs_init_obj_2 }
+names! { uverbs_mlx5_init_obj_0 => uverbs_init_obj_0 }
+names! { uverbs_mlx5_init_obj => uverbs_init_obj_2 }
 core::arch::global_asm!(
     ".symver uverbs_init_obj_0,mlx5dv_init_obj@MLX5_1.0",
     ".symver uverbs_init_obj_2,mlx5dv_init_obj@@MLX5_1.2",
 );
 
 names! { uverbs_unsupported_object =>
-    __mlx5dv_create_flow mlx5dv_alloc_dm mlx5dv_alloc_var mlx5dv_create_cq mlx5dv_create_flow
+    __mlx5dv_create_flow mlx5dv_alloc_dm mlx5dv_alloc_var mlx5dv_create_flow
     mlx5dv_create_flow_action_esp mlx5dv_create_flow_action_modify_header mlx5dv_create_flow_action_packet_reformat
-    mlx5dv_create_flow_matcher mlx5dv_create_mkey mlx5dv_create_qp mlx5dv_create_steering_anchor mlx5dv_create_wq
+    mlx5dv_create_flow_matcher mlx5dv_create_mkey mlx5dv_create_steering_anchor
     mlx5dv_crypto_login_create mlx5dv_dek_create mlx5dv_devx_alloc_msi_vector mlx5dv_devx_alloc_uar
     mlx5dv_devx_create_cmd_comp mlx5dv_devx_create_eq mlx5dv_devx_create_event_channel mlx5dv_devx_obj_create
     mlx5dv_devx_obj_import mlx5dv_devx_umem_import mlx5dv_devx_umem_reg mlx5dv_devx_umem_reg_ex
     mlx5dv_dm_map_op_addr mlx5dv_dr_action_create_aso mlx5dv_dr_action_create_default_miss
     mlx5dv_dr_action_create_dest_array mlx5dv_dr_action_create_dest_devx_tir mlx5dv_dr_action_create_dest_ib_port
-    mlx5dv_dr_action_create_dest_ibv_qp mlx5dv_dr_action_create_dest_root_table mlx5dv_dr_action_create_dest_table
+    mlx5dv_dr_action_create_dest_root_table mlx5dv_dr_action_create_dest_table
     mlx5dv_dr_action_create_dest_vport mlx5dv_dr_action_create_drop mlx5dv_dr_action_create_flow_counter
     mlx5dv_dr_action_create_flow_meter mlx5dv_dr_action_create_flow_sampler mlx5dv_dr_action_create_modify_header
     mlx5dv_dr_action_create_packet_reformat mlx5dv_dr_action_create_pop_vlan mlx5dv_dr_action_create_push_vlan
     mlx5dv_dr_action_create_tag mlx5dv_dr_domain_create mlx5dv_dr_matcher_create mlx5dv_dr_rule_create
-    mlx5dv_dr_table_create mlx5dv_get_vfio_device_list mlx5dv_open_device mlx5dv_pp_alloc
+    mlx5dv_dr_table_create mlx5dv_get_vfio_device_list mlx5dv_pp_alloc
     mlx5dv_qp_ex_from_ibv_qp_ex mlx5dv_reg_dmabuf_mr mlx5dv_sched_leaf_create mlx5dv_sched_node_create
     mlx5dv_var_import
 }
@@ -61,7 +66,7 @@ names! { uverbs_unsupported =>
     mlx5dv_devx_obj_query_async mlx5dv_devx_qp_modify mlx5dv_devx_qp_query mlx5dv_devx_query_eqn
     mlx5dv_devx_srq_modify mlx5dv_devx_srq_query mlx5dv_devx_subscribe_devx_event
     mlx5dv_devx_subscribe_devx_event_fd mlx5dv_devx_uar_export_dmabuf_fd mlx5dv_devx_umem_dereg
-    mlx5dv_devx_umem_export mlx5dv_devx_wq_modify mlx5dv_devx_wq_query mlx5dv_dr_action_destroy
+    mlx5dv_devx_umem_export mlx5dv_devx_wq_modify mlx5dv_devx_wq_query
     mlx5dv_dr_action_modify_aso mlx5dv_dr_action_modify_flow_meter mlx5dv_dr_aso_other_domain_link
     mlx5dv_dr_aso_other_domain_unlink mlx5dv_dr_domain_destroy mlx5dv_dr_domain_sync mlx5dv_dr_matcher_destroy
     mlx5dv_dr_matcher_set_layout mlx5dv_dr_rule_destroy mlx5dv_dr_table_destroy mlx5dv_dump_dr_domain

@@ -175,7 +175,7 @@ one! {
 // Functions that are not implemented.
 one! {
     ibv_resolve_eth_l2_from_gid => unsupported;
-    ibv_import_device => unsupported_object;
+    ibv_import_device => context::import_device;
     ibv_import_pd => unsupported_object;
     ibv_unimport_pd => nothing;
     ibv_import_mr => unsupported_object;

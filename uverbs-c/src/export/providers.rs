@@ -1,7 +1,7 @@
 //! The targets of the jumps in the driver libraries that belong to this one (`../../mlx5/`, `../../efa/`).
 
 use super::one;
-use crate::convert::{no, nothing, unsupported, unsupported_minus_one, unsupported_object};
+use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::providers::{efa, mlx5};
 
 one! {
@@ -18,9 +18,17 @@ one! {
     uverbs_efa_query_device => efa::query_device;
     uverbs_efa_query_mr => efa::query_mr;
     uverbs_efa_query_qp_wqs => efa::query_qp_wqs;
+    uverbs_mlx5_create_cq => mlx5::create_cq;
+    uverbs_mlx5_create_dest_qp => mlx5::create_dest_qp;
+    uverbs_mlx5_create_qp => mlx5::create_qp;
+    uverbs_mlx5_create_wq => mlx5::create_wq;
+    uverbs_mlx5_destroy_action => mlx5::destroy_action;
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
+    uverbs_mlx5_init_obj => mlx5::init_obj;
+    uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
+    uverbs_mlx5_is_supported => mlx5::is_supported;
+    uverbs_mlx5_open_device => mlx5::open_device;
     uverbs_mlx5_query_device => mlx5::query_device;
-    uverbs_no => no;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;
     uverbs_unsupported_minus_one => unsupported_minus_one;

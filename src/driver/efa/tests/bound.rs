@@ -63,15 +63,20 @@ fn a_request_is_written_part_for_part() {
 
 #[test]
 fn the_rings_are_where_they_were_mapped() {
-    let bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 3, 2, 0));
+    let mut bench = Bench::of(state(|_, _| {}), qp_type::DRIVER, cap(4, 3, 2, 0));
+    let handed = [
+        bench.sends.hand_over().unwrap(),
+        bench.receives.hand_over().unwrap(),
+        bench.queue.hand_over().unwrap(),
+    ];
     let at = |key| bench.map(key).address();
-    let OwnRing { address, entry_size, entries, doorbell, most_at_once } = bench.sends.own_ring().unwrap();
+    let OwnRing { address, entry_size, entries, doorbell, most_at_once, .. } = handed[0];
     assert_eq!((address, doorbell), (at(LLQ) + BEGIN as u64, at(PAGE) + SQ_DOORBELL as u64));
     assert_eq!([entry_size, entries, most_at_once], [64, 4, 4]);
-    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.receives.own_ring().unwrap();
+    let OwnRing { address, entry_size, entries, doorbell, .. } = handed[1];
     assert_eq!((address, doorbell), (at(RQ), at(PAGE) + RQ_DOORBELL as u64));
     assert_eq!([entry_size, entries], [16, 8]);
-    let OwnRing { address, entry_size, entries, doorbell, .. } = bench.queue.own_ring().unwrap();
+    let OwnRing { address, entry_size, entries, doorbell, .. } = handed[2];
     assert_eq!((address, doorbell), (at(CQ), at(PAGE) + CQ_DOORBELL as u64));
     assert_eq!([entry_size, entries], [32, 4]);
 }

@@ -62,7 +62,11 @@ fn more_than_the_device_has_is_refused_with_what_it_has() {
 fn a_flag_that_would_make_another_queue_is_refused() {
     let (state, memory) = (state(|_, _| {}), Memory::default());
     for flags in [0, 1, 2, 4, 0x80] {
-        let planned = state.plan_cq("test", &CqShape { flags, ..cq_shape(4, false) }, &memory);
+        let planned = state.plan_cq(
+            "test",
+            &CqShape { driver: DriverCq { flags, ..DriverCq::default() }, ..cq_shape(4, false) },
+            &memory,
+        );
         assert_eq!(planned.is_ok(), flags & !2 == 0, "{flags}");
         let flags = u16::from(flags);
         let driver = DriverQp { flags, ..DriverQp::default() };

@@ -8,6 +8,8 @@ use crate::driver::completion::Place;
 use crate::driver::mlx5::entry::Unread;
 use crate::driver::mlx5::run::Ended;
 use crate::driver::seam::CompletionRing;
+#[cfg(feature = "raw")]
+use crate::driver::seam::OwnRing;
 
 impl Completions {
     /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number. The second
@@ -98,7 +100,7 @@ impl Completions {
 
 impl CompletionRing for Completions {
     fn capacity(&self) -> u32 {
-        self.ring.entries() - 1
+        self.own.entries() - 1
     }
 
     #[cfg(feature = "raw")]
@@ -125,6 +127,21 @@ impl CompletionRing for Completions {
             Ok(()) => Some(1),
             Err(is_empty) => is_empty.then_some(0),
         }
+    }
+
+    #[cfg(feature = "raw")]
+    fn hand_over(&mut self) -> Option<OwnRing> {
+        self.shared.is_handed_over.store(true, Ordering::Relaxed);
+        let [_, number]: [u32; 2] = zerocopy::transmute!(self.shared.number);
+        Some(OwnRing {
+            address: self.own.memory().address(),
+            entry_size: self.own.size(),
+            entries: self.own.entries(),
+            doorbell: self.shared.doorbell.address(),
+            record: self.shared.consumer.address(),
+            numbers: [u32::from_be(number), 0],
+            ..OwnRing::default()
+        })
     }
 
     #[cfg(feature = "raw")]

@@ -442,7 +442,7 @@ fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     assert!(bench.send(1, &[PIECE]));
     bench.complete(CQE_REQ, 0, |_| {});
     assert_eq!(poll_next(&mut bench.queue, || true).map(|completion| completion.wc.wr_id), Some(1));
-    let page = Registers { page: bench.registers.clone(), id: Some(9) };
+    let page = Registers { page: bench.registers.clone(), id: Some(9), offset: 0 };
     let (wanted, shared) = (cap(4, 1, 1, 0), [bench.queue.shared(); 2]);
     let plan =
         QpPlan::new("test", Form::Frames { header: 0 }, &all(wanted), &limits(1), page, ends(shared), || 77)

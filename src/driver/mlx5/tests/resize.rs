@@ -109,7 +109,7 @@ fn a_queue_that_the_kernel_has_not_made_yet_costs_no_memory() {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).and_then(|resident| resident.parse::<u64>().ok()).unwrap()
     };
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0) };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0), offset: 0 };
     let before = pages();
     let plan = CqPlan::new("test", (1 << 24) - 1, &limits(1), page).unwrap();
     assert!(plan.memory().len() > 1 << 30);

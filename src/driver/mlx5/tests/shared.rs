@@ -21,7 +21,7 @@ struct Shared {
 const NUMBERS: [u32; 2] = [0x100, 0x200];
 
 fn pair(queue: &Completions, places: &Arc<Places>, index: u32) -> (Sends, Known) {
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
     let ends = Ends { queues: [queue.shared(); 2], shared: Some(places) };
     let wanted = cap(1, 4, 1, 0);
     let mut plan =
@@ -36,7 +36,7 @@ fn pair(queue: &Completions, places: &Arc<Places>, index: u32) -> (Sends, Known)
 
 impl Shared {
     fn new() -> Self {
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let cq = CqPlan::new("test", 63, &limits(0), page).unwrap();
         let (cq_memory, queue) = (cq.memory().clone(), cq.open());
         let mut plan = SrqPlan::new("test", 3, 2, &limits(0), None, || unreachable!()).unwrap();
@@ -331,10 +331,10 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
     for pair in &mut shared.pairs {
         pair.take();
     }
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
     let sent = CqPlan::new("test", 7, &limits(0), page).unwrap().open();
     for index in 0..20 {
-        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+        let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let queues = [sent.shared(), shared.queue.shared()];
         let ends = Ends { queues, shared: Some(shared.receives.places()) };
         let wanted = cap(1, 4, 1, 0);

@@ -44,7 +44,7 @@ fn stock(form: Form, operations: Option<u64>, cap: &QpCap) -> Option<[u32; 2]> {
 }
 
 fn granted(form: Form, operations: Option<u64>, cap: QpCap) -> Result<SendRing, String> {
-    SendRing::new(form, &Wanted { cap, operations }, &limits(1))
+    SendRing::new(form, &Wanted { cap, operations, flags: 0 }, &limits(1))
 }
 
 /// Asks for a send queue, and again for what was granted.
@@ -182,7 +182,7 @@ fn shared_receives_and_completions_are_accepted_again() {
             }
         }
     }
-    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9) };
+    let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
     for entries in [1, 2, 3, 4, 255, 256, 257, 65535, 65536] {
         let plan =
             |entries| CqPlan::new("test", entries, &limits(0), page.clone()).unwrap().open().capacity();
@@ -213,7 +213,7 @@ proptest! {
             ..AllocUcontextResp::new_zeroed()
         };
         let limits = Limits::new(&answer);
-        let plan = |cap| SendRing::new(form, &Wanted { cap, operations }, &limits);
+        let plan = |cap| SendRing::new(form, &Wanted { cap, operations, flags: 0 }, &limits);
         if let Ok(ring) = plan(cap(sends, 0, segments, inline)) {
             prop_assert!(ring.requests() >= sends && ring.inline >= inline);
             prop_assert_eq!(plan(cap(ring.requests(), 0, segments, ring.inline)), Ok(ring));
@@ -234,8 +234,8 @@ proptest! {
 #[test]
 fn a_queue_pair_of_sends_has_no_room_for_a_change_of_a_key() {
     let bench = Bench::of(Form::Messages, 1, &cap(4, 1, 1, 0));
-    let page = Registers { page: bench.registers.clone(), id: Some(9) };
-    let wanted = Wanted { cap: cap(4, 1, 1, 0), operations: Some(4) };
+    let page = Registers { page: bench.registers.clone(), id: Some(9), offset: 0 };
+    let wanted = Wanted { cap: cap(4, 1, 1, 0), operations: Some(4), flags: 0 };
     let both = ends([bench.queue.shared(); 2]);
     let plan = QpPlan::new("test", Form::Messages, &wanted, &limits(1), page, both, || 77).unwrap();
     let (mut sends, ..) = plan.open(0x77);

@@ -99,8 +99,8 @@ impl SendQueue {
     }
 
     /// The ring, if the device allows programs to use its rings directly. A program that does so must not post here.
-    pub fn own_ring(&self) -> Option<OwnRing> {
-        self.sends.own_ring()
+    pub fn hand_over(&mut self) -> Option<OwnRing> {
+        self.sends.hand_over()
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use nix::libc;
 use uverbs::abi::efa::CREATE_CQ_WITH_SGID;
 use uverbs::efa::DeviceCaps;
-use uverbs::raw::{Fields, Told};
+use uverbs::raw::{DriverCq, Fields, Told};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{device, given, only};
@@ -46,7 +46,8 @@ fn make(context: Option<&Context>, attr: Option<&CqInitAttrEx>, own: Pointer, le
     only(!has_unsolicited || device.caps.contains(DeviceCaps::UNSOLICITED_WRITE_RECEIVE))?;
     // Memory of a dma-buf.
     only(own.flags == 0)?;
-    cq_ex::create(context, attr, if has_sgid { CREATE_CQ_WITH_SGID } else { 0 })
+    let flags = if has_sgid { CREATE_CQ_WITH_SGID } else { 0 };
+    cq_ex::create(context, attr, DriverCq { flags, ..DriverCq::default() })
 }
 
 pub(crate) extern "C" fn create_cq(

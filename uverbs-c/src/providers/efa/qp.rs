@@ -54,7 +54,7 @@ fn own(device: &Device, attr: &OwnInitAttr) -> Answer<Own> {
         service_level: attr.sl,
         inline_writes: Some(inline_writes),
     };
-    Ok(Own { driver, operations: SEND | SEND_IMM | reads | writes })
+    Ok(Own { driver, operations: Some(SEND | SEND_IMM | reads | writes) })
 }
 
 fn make(

@@ -29,7 +29,7 @@ const OLDEST_WQ_ATTR: u32 = 36;
 
 impl From<OwnRing> for WqAttr {
     fn from(ring: OwnRing) -> Self {
-        let OwnRing { address, entry_size, entries, doorbell, most_at_once } = ring;
+        let OwnRing { address, entry_size, entries, doorbell, most_at_once, .. } = ring;
         let (buffer, num_entries, max_batch) = (address, entries, most_at_once);
         Self { buffer, entry_size, num_entries, doorbell, max_batch, ..Self::default() }
     }
@@ -43,8 +43,8 @@ pub(crate) extern "C" fn query_qp_wqs(
 ) -> c_int {
     let mut query = || {
         let qp = qp.ok_or(EINVAL)?;
-        let sends = qp.sends.lock()?.queue.get()?.own_ring().ok_or(EOPNOTSUPP)?;
-        let receives = qp.receives.lock()?.as_ref().map(|queue| queue.own_ring().ok_or(EOPNOTSUPP));
+        let sends = qp.sends.lock()?.queue.get_mut()?.hand_over().ok_or(EOPNOTSUPP)?;
+        let receives = qp.receives.lock()?.as_mut().map(|queue| queue.hand_over().ok_or(EOPNOTSUPP));
         let receives = receives.transpose()?.unwrap_or_default();
         if len < OLDEST_WQ_ATTR {
             return Err(EINVAL);
@@ -74,7 +74,7 @@ const OLDEST_CQ_ATTR: u32 = 24;
 
 pub(crate) extern "C" fn query_cq(cq: Option<&Cq>, mut attr: Places<'_, u8>, len: u32) -> c_int {
     let mut query = || {
-        let ring = cq.ok_or(EINVAL)?.queue.lock()?.own_ring().ok_or(EOPNOTSUPP)?;
+        let ring = cq.ok_or(EINVAL)?.queue.lock()?.hand_over().ok_or(EOPNOTSUPP)?;
         if len < OLDEST_CQ_ATTR {
             return Err(EINVAL);
         }

@@ -1,10 +1,25 @@
-//! Queries of a device that libmlx5 answers (`mlx5/`).
+//! The functions of libmlx5 (`mlx5/`): queries, and direct access to the rings of queues.
+//!
+//! Source of layouts, checks and errors: mlx5dv.h, and providers/mlx5/mlx5.c, verbs.c and cq.c, rdma-core 65.
+
+mod create;
+mod objects;
+mod steering;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::create::{create_cq, create_qp, create_wq};
+pub(crate) use self::objects::{init_obj, init_obj_0};
+pub(crate) use self::steering::{create_dest_qp, destroy_action};
 
 use std::ffi::c_int;
 
-use crate::answer::{EINVAL, EOPNOTSUPP, returned};
-use crate::boundary::Places;
-use crate::context::Context;
+use uverbs::abi::types::driver_id;
+
+use crate::answer::{Answer, EINVAL, EOPNOTSUPP, returned};
+use crate::boundary::{Places, Pointer};
+use crate::context::{self, Context};
+use crate::device;
 
 /// The known part of `struct mlx5dv_context`. Later fields are written only for callers that request them.
 #[repr(C)]
@@ -96,4 +111,36 @@ pub(crate) extern "C" fn query_device(context: Option<&Context>, attr: Option<&m
 /// Nothing can be exported: no object needs any bytes.
 pub(crate) extern "C" fn export_sizes(mut sizes: Places<'_, u8>, length: usize) {
     sizes.get(length).iter_mut().for_each(|byte| byte.write(0));
+}
+
+/// The open device of a context. Refuses devices of other drivers.
+fn known(context: Option<&Context>) -> Answer<&uverbs::Context> {
+    let context = &context.ok_or(EINVAL)?.context;
+    context.mlx5_formats().map(|_| context).ok_or(EOPNOTSUPP)
+}
+
+/// `struct mlx5dv_context_attr`.
+#[repr(C)]
+pub(crate) struct ContextAttr {
+    flags: u32,
+    comp_mask: u64,
+}
+
+/// Opens a device. There is no context that may send commands to the firmware (`MLX5DV_CONTEXT_FLAGS_DEVX`): callers then open the device
+/// by `ibv_open_device`.
+pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>) -> Pointer {
+    let refused = match attr {
+        Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_supported(device) => {
+            return context::open_device(device);
+        }
+        Some(ContextAttr { comp_mask: 0, .. }) => EOPNOTSUPP,
+        _ => EINVAL,
+    };
+    refused.set();
+    Pointer::NULL
+}
+
+/// Whether a device is one of mlx5.
+pub(crate) extern "C" fn is_supported(device: Pointer) -> bool {
+    device::share(device).is_ok_and(|device| device.device.driver_id() == driver_id::MLX5)
 }

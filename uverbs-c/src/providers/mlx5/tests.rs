@@ -1,0 +1,90 @@
+//! Bad input, and devices of other drivers.
+
+use std::os::fd::AsRawFd;
+
+use uverbs::SoftDevice;
+use zerocopy::FromZeros;
+
+use super::*;
+use crate::abi::{CqInitAttrEx, QpInitAttrEx, WqInitAttr};
+use crate::boundary::Counted;
+use crate::context::import_device;
+use crate::qp_ex::tests::{World, errno};
+
+/// A pair of an object and a place for its description, at its position.
+fn pairs(at: usize, object: Pointer, out: Pointer) -> Vec<Pointer> {
+    let mut pairs = vec![Pointer::NULL; 2 * (at + 1)];
+    (pairs[2 * at], pairs[2 * at + 1]) = (object, out);
+    pairs
+}
+
+#[test]
+fn kinds_and_places_that_are_none_are_refused() {
+    let (bad, lacks) = (EINVAL.get(), EOPNOTSUPP.get());
+    let world = World::new();
+    let out = [0xa5_u8; 128];
+    let place = Pointer::to_first(&out);
+    let pair = pairs(0, Pointer::to(world.context()), place);
+    for call in [init_obj, init_obj_0] {
+        assert_eq!(call(Pointer::NULL, 1), bad);
+        assert_eq!(call(Pointer::to_first(&pair), 0), bad);
+        // Device memory, objects of the firmware, and kinds that there are not.
+        for kinds in [1 << 4, 1 << 7, 1 << 8, 1 << 63, 1 | 1 << 63] {
+            assert_eq!(call(Pointer::to_first(&pair), kinds), lacks, "{kinds:#x}");
+        }
+        for at in [0, 1, 2, 3, 5, 6] {
+            let none = pairs(at, Pointer::NULL, place);
+            assert_eq!(call(Pointer::to_first(&none), 1 << at), bad, "no object of kind {at}");
+        }
+    }
+    assert!(out.iter().all(|byte| *byte == 0xa5), "nothing was written");
+}
+
+#[test]
+fn objects_of_another_driver_are_refused() {
+    let lacks = EOPNOTSUPP.get();
+    let world = World::new();
+    let context = world.context();
+    // Each object has its context first.
+    let object = [Pointer::to(context)];
+    let out = [0_u8; 128];
+    for at in [0, 1, 2, 3, 5, 6] {
+        let pair = pairs(at, Pointer::to_first(&object), Pointer::to_first(&out));
+        assert_eq!(init_obj(Pointer::to_first(&pair), 1 << at), lacks);
+    }
+    let (cq, mut qp, mut wq) =
+        (CqInitAttrEx::new_zeroed(), QpInitAttrEx::new_zeroed(), WqInitAttr::new_zeroed());
+    assert!(create_cq(Some(context), Some(&cq), None).is_none() && errno() == lacks);
+    assert!(create_qp(Some(context), Some(&mut qp), None).is_none() && errno() == lacks);
+    assert!(create_wq(Some(context), Some(&mut wq), None).is_none() && errno() == lacks);
+    let bad = EINVAL.get();
+    assert!(create_cq(None, Some(&cq), None).is_none() && errno() == bad);
+    assert!(create_qp(None, None, None).is_none() && errno() == bad);
+    assert!(create_wq(None, None, None).is_none() && errno() == bad);
+    assert!(create_dest_qp(None).is_none() && errno() == bad);
+    assert_eq!(destroy_action(None), bad);
+}
+
+#[test]
+fn a_device_is_supported_if_it_is_one_of_mlx5() {
+    let device = std::sync::Arc::new(device::Device::new(SoftDevice::default().device()));
+    let handed = Counted::give(device);
+    assert!(!is_supported(handed.0) && !is_supported(Pointer::NULL));
+    drop(Counted::take::<device::Device>(handed));
+    let attr = ContextAttr { flags: 0, comp_mask: 0 };
+    assert!(open_device(Pointer::NULL, Some(&attr)).is_null() && errno() == EOPNOTSUPP.get());
+    for attr in [ContextAttr { flags: 1, comp_mask: 0 }, ContextAttr { flags: 0, comp_mask: 1 }] {
+        assert!(open_device(Pointer::NULL, Some(&attr)).is_null());
+        assert_eq!(errno(), if attr.comp_mask == 0 { EOPNOTSUPP.get() } else { EINVAL.get() });
+    }
+    assert!(open_device(Pointer::NULL, None).is_null() && errno() == EINVAL.get());
+}
+
+#[test]
+fn a_file_that_is_none_of_a_device_is_not_imported() {
+    assert!(import_device(-1).is_null() && errno() == nix::libc::EBADF);
+    let (file, _) = nix::unistd::pipe().expect("a pipe");
+    assert!(import_device(file.as_raw_fd()).is_null());
+    // A refusal leaves it open.
+    assert!(nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_GETFD).is_ok());
+}
