@@ -26,7 +26,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The row where a key is, unless another key has it: then it is the next.
 fn first_row(key: &str) -> usize {
-    key.bytes().fold(5381, |sum: usize, byte| (sum * 33 ^ usize::from(byte)) % 65_521) % ROWS
+    key.bytes().fold(5381, |sum: usize, byte| ((sum * 33) ^ usize::from(byte)) % 65_521) % ROWS
 }
 
 fn put(row: &mut [u8], part: usize, text: &str) {

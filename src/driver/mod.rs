@@ -132,7 +132,7 @@ impl Driver {
             Self::Efa(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Efa),
             Self::Other => lacks(op, NO_QUEUES),
             _ if shape.memory.is_some() => lacks(op, NO_MEMORY),
-            Self::Mlx5(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Mlx5),
+            Self::Mlx5(state) => state.plan_cq(op, shape, kernel).map(|plan| CqPlan::Mlx5(Box::new(plan))),
             _ if shape.driver != DriverCq::default() => lacks(op, NO_CHOICES),
             Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
             Self::Siw(_) => Ok(CqPlan::Siw(siw::CqPlan::new())),

@@ -20,7 +20,7 @@ const NOTHING: &[u8] = &[];
 #[derive(Debug)]
 pub(crate) enum CqPlan {
     Rings(rxe::CqPlan),
-    Mlx5(mlx5::CqPlan),
+    Mlx5(Box<mlx5::CqPlan>),
     Efa(efa::CqPlan),
     Siw(siw::CqPlan),
 }
