@@ -1,7 +1,8 @@
 //! `libmlx5.so.1`, for programs that call it themselves (`mlx5dv_*`): perftest, UCX, DPDK, pyverbs.
 //!
 //! rdma-core's libmlx5 does not recognise this library's devices as its own, but some of its calls read fields of objects all the same.
-//! This library has the same names in the same versions, and refuses every call except queries of known facts about a device. All of it
+//! This library has the same names in the same versions. It answers queries of known facts about a device, and gives programs the rings
+//! of queues, which they then use themselves; it refuses all other calls. All of it
 //! is implemented in `libibverbs.so.1`, under names with their own version (`UVERBS_1` in `ibverbs.map`); here are only jumps.
 //!
 //! # Safety
@@ -23,7 +24,8 @@ names! { uverbs_mlx5_create_dest_qp => mlx5dv_dr_action_create_dest_ibv_qp }
 names! { uverbs_mlx5_create_qp => mlx5dv_create_qp }
 names! { uverbs_mlx5_create_wq => mlx5dv_create_wq }
 names! { uverbs_mlx5_destroy_action => mlx5dv_dr_action_destroy }
-names! { uverbs_mlx5_is_supported => mlx5dv_is_supported }
+// Programs that ask this then use much that is refused here. Those that do not ask use what is answered: DPDK.
+names! { uverbs_no => mlx5dv_is_supported }
 names! { uverbs_mlx5_open_device => mlx5dv_open_device }
 
 names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }

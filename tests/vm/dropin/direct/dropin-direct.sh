@@ -24,15 +24,17 @@ vm=$(dirname "$0")/../..
 # shellcheck source=tests/vm/lib/pyverbs.sh
 . "$vm/lib/pyverbs.sh"
 
-# The calls themselves. With libibverbs the device is libmlx5's. With the drop-in and its own libmlx5 every call refuses, except the one
-# that asks what the device has; its answers must be equal.
+# The calls themselves. With libibverbs the device is libmlx5's. With the drop-in and its own libmlx5 every call refuses, except those that
+# create queues and give programs their rings, and the one that asks what the device has; its answers must be equal.
+answered='mlx5dv_(open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
     done
     grep -qx 'mlx5dv_is_supported done' "$OUT/$name.theirs" || return
     refuse && grep told "$OUT/$name.theirs" >"$OUT/$name.told" && grep told "$OUT/$name.ours" | diff "$OUT/$name.told" - >&2 &&
-        [ "$(grep -v -e ' refused$' -e told "$OUT/$name.ours")" = 'mlx5dv_query_device done' ]
+        ! grep -v -e ' refused$' -e told "$OUT/$name.ours" | grep -vxE "$answered" >&2 &&
+        [ "$(grep -cxE "$answered" "$OUT/$name.ours")" -ge 10 ]
 }
 
 refuse() {
@@ -79,18 +81,16 @@ ucx_chooses() { # ucx_chooses ARGUMENTS...
     return "$status"
 }
 
-# Whether DPDK finds a port: with libibverbs it does, with ours it does not. One processor stands in for two, and memory is in pages of
-# the usual size.
+# Whether DPDK finds a port. One processor stands in for two, and memory is in pages of the usual size. The lane dropin-dpdk does more.
 testpmd() { # testpmd ours|theirs
     printf 'show port summary all\nquit\n' | "$1" timeout 120 chroot "$root" dpdk-testpmd --no-shconf --no-huge -m 100 --no-telemetry \
         --lcores '(0-1)@0' -- -i --total-num-mbufs=2048 >"$OUT/$name.$1" 2>&1 || { tail -n 3 "$OUT/$name.$1" >&2; return 1; }
 }
 
 dpdk() {
-    testpmd theirs && grep -q '^Number of available ports: 1' "$OUT/$name.theirs" || return
-    testpmd ours || return
-    grep 'mlx5.*aborted' "$OUT/$name.ours"
-    grep -q '^testpmd: No probed ethernet devices' "$OUT/$name.ours"
+    for side in theirs ours; do
+        testpmd "$side" && grep -q '^Number of available ports: 1' "$OUT/$name.$side" || return
+    done
 }
 
 # The errors that Python gets, and that the program reaches its end.

@@ -130,7 +130,7 @@ pub(crate) struct ContextAttr {
 /// by `ibv_open_device`.
 pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>) -> Pointer {
     let refused = match attr {
-        Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_supported(device) => {
+        Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_known(device) => {
             return context::open_device(device);
         }
         Some(ContextAttr { comp_mask: 0, .. }) => EOPNOTSUPP,
@@ -141,6 +141,6 @@ pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>
 }
 
 /// Whether a device is one of mlx5.
-pub(crate) extern "C" fn is_supported(device: Pointer) -> bool {
+fn is_known(device: Pointer) -> bool {
     device::share(device).is_ok_and(|device| device.device.driver_id() == driver_id::MLX5)
 }

@@ -66,10 +66,10 @@ fn objects_of_another_driver_are_refused() {
 }
 
 #[test]
-fn a_device_is_supported_if_it_is_one_of_mlx5() {
+fn only_a_device_of_mlx5_is_opened() {
     let device = std::sync::Arc::new(device::Device::new(SoftDevice::default().device()));
     let handed = Counted::give(device);
-    assert!(!is_supported(handed.0) && !is_supported(Pointer::NULL));
+    assert!(!is_known(handed.0) && !is_known(Pointer::NULL));
     drop(Counted::take::<device::Device>(handed));
     let attr = ContextAttr { flags: 0, comp_mask: 0 };
     assert!(open_device(Pointer::NULL, Some(&attr)).is_null() && errno() == EOPNOTSUPP.get());
