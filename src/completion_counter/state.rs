@@ -389,10 +389,12 @@ impl State {
         &self,
         threshold: u64,
         deadline: Option<Instant>,
-        before: impl FnMut(),
+        mut before: impl FnMut(),
     ) -> Result<Option<Outcome>> {
         self.check_origin(OP_WAIT)?;
         self.refresh()?;
+        // Also if the threshold is reached already: who polls to wait expects the completions to be taken.
+        before();
         match self.begin(threshold, None) {
             Ok(wait) => self.spin(threshold, &wait, deadline, None, before),
             Err(outcome) => Ok(Some(outcome)),

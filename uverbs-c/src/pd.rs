@@ -51,7 +51,7 @@ fn make_ah(pd: Option<&Pd>, attr: Option<&AhAttr>) -> Answer<Box<Ah>> {
     let (pd, attr) = (pd.ok_or(EINVAL)?, attr.ok_or(EINVAL)?);
     let ah = pd.pd.get()?.create_ah_from(AhAttr { reserved: 0, ..*attr })?;
     let c = abi::Ah { context: pd.c.context, pd: Pointer::to(pd), handle: ah.handle() };
-    let vector = uverbs::mlx5::address_vector(&ah).unwrap_or_default();
+    let vector = crate::providers::address_vector(&ah);
     Ok(Box::new(Ah { c, ah: Owned::new(ah), vector }))
 }
 

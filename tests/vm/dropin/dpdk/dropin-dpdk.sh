@@ -25,7 +25,7 @@ vm=$(dirname "$0")/../..
 # default has one memory for the rings of all sends, which needs commands to the firmware.
 session() { # session LIBRARY
     case $suite in
-    sid) more=txq_consec_mem=0 ;;
+    sid) more=txq_mem_algn=0 ;;
     *) more= ;;
     esac
     # shellcheck disable=SC2086  # a word or none
@@ -48,6 +48,8 @@ for suite in $DATAPATH; do
     eval "root=/mnt/\$(basename \"\$DATAPATH_$suite\")"
     step "$suite-root" enter "$root" || continue
     step "$suite-testpmd" testpmd
+    # The driver makes queues of its own when memory is first registered, and keeps them.
+    [ -e "$OUT/resources.before" ] || resources >"$OUT/resources.before"
 done
 step libraries only_ours_was_loaded
 step resources resources_are_as_before

@@ -14,6 +14,7 @@ pub(crate) use self::steering::{create_dest_qp, destroy_action};
 
 use std::ffi::c_int;
 
+use uverbs::AddressHandle;
 use uverbs::abi::types::driver_id;
 
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, returned};
@@ -111,6 +112,11 @@ pub(crate) extern "C" fn query_device(context: Option<&Context>, attr: Option<&m
 /// Nothing can be exported: no object needs any bytes.
 pub(crate) extern "C" fn export_sizes(mut sizes: Places<'_, u8>, length: usize) {
     sizes.get(length).iter_mut().for_each(|byte| byte.write(0));
+}
+
+/// An address handle as a request contains it; zeros for a device of another driver.
+pub(crate) fn address_vector(handle: &AddressHandle) -> [u32; 12] {
+    uverbs::mlx5::address_vector(handle).unwrap_or_default()
 }
 
 /// The open device of a context. Refuses devices of other drivers.
