@@ -95,6 +95,8 @@ impl Link {
                 // The answer to the other side's end; after an end of our own there is nothing to answer, and this is refused.
                 let _ = self.id.request(op, &Disconnect { id: self.id.id });
             }
+            // Another waiter may have looked between the two and sleep: this wakes it.
+            self.id.shared.give_back(event);
         }
     }
 
