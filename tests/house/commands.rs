@@ -58,6 +58,7 @@ const LIST: &[(&str, Tried)] = &[
     ("cargo run --example completion_counters", By("tests/examples.rs", "completion_counters")),
     ("cargo bench --bench wait", By(".ci/run", "--bench wait")),
     ("cargo bench --features cli --bench scrape", By(".ci/run", "--bench scrape")),
+    ("cargo bench --features tokio --bench requests", By(".ci/run", "--bench requests")),
     ("cargo build --release --features cli", By(".ci/run", "cargo build --release --features cli")),
     ("target/release/uverbs export", By("tests/vm/rxe/export.sh", "\"$UVERBS_BIN\" export")),
     ("prometheus --config.file", By("tests/vm/rxe/export.sh", "prometheus --config.file")),
