@@ -10,28 +10,15 @@ pub(crate) struct Registers {
     /// The kernel's number of the page; `None` for the page that was created with the context, which queues use unless they name another.
     pub(crate) id: Option<u32>,
     /// The offset at which it was mapped from the device file.
-    pub(crate) offset: u64,
-}
-
-/// The doorbell of a send queue.
-#[derive(Debug)]
-pub(super) struct Doorbell {
-    pub(super) register: Register,
-    /// The offset of its page in the device file.
     #[cfg_attr(not(feature = "raw"), expect(dead_code))]
-    pub(super) page_offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// Offsets in the page of the doorbells of completion queues and of send queues.
 pub(super) const CQ_DOORBELL: usize = 0x20;
-const SEND_DOORBELL: usize = 0x800;
+pub(super) const SEND_DOORBELL: usize = 0x800;
 
 impl Registers {
-    /// The doorbell of a send queue.
-    pub(super) fn send_doorbell(&self, op: &'static str) -> Result<Doorbell> {
-        Ok(Doorbell { register: self.doorbell(op, SEND_DOORBELL)?, page_offset: self.offset })
-    }
-
     /// The doorbell at `offset`. The device sees everything that was written to memory before it, and a write leaves the processor
     /// immediately.
     pub(super) fn doorbell(&self, op: &'static str, offset: usize) -> Result<Register> {

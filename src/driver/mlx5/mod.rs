@@ -42,7 +42,7 @@ use zerocopy::IntoBytes;
 pub(crate) use self::address::AhPlan;
 pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
 pub(crate) use self::doorbell::Registers;
-use self::doorbell::{CQ_DOORBELL, Doorbell};
+use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;

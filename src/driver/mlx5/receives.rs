@@ -39,9 +39,6 @@ pub(crate) struct Receives {
     /// The program uses the ring directly, and has its own counter.
     #[cfg(feature = "raw")]
     is_handed_over: bool,
-    /// The device's numbers of the queue and of its TIR.
-    #[cfg(feature = "raw")]
-    pub(super) numbers: [u32; 2],
     track: Arc<Track>,
     queues: Arc<Queues>,
 }
@@ -193,8 +190,6 @@ impl Receives {
             ready: false,
             #[cfg(feature = "raw")]
             is_handed_over: false,
-            #[cfg(feature = "raw")]
-            numbers: [0; 2],
             track,
             queues,
         }
@@ -303,7 +298,7 @@ impl ReceiveRing for Receives {
             entry_size: self.segments * SEGMENT,
             entries: self.places,
             record: self.counter.address(),
-            numbers: self.numbers,
+            numbers: self.queues.told.receives,
             ..OwnRing::default()
         })
     }

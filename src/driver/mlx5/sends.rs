@@ -14,13 +14,13 @@ use uverbs_abi::types::{SendFlags, qp_state};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::Form;
 use super::address::{self, Block};
 use super::messages::start_to;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
 use super::track::Track;
 use super::writing::Writing;
-use super::{Doorbell, Form};
 use crate::driver::request::{
     ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Request, RequestKind, Sge, ToAddress,
 };
@@ -28,6 +28,7 @@ use crate::driver::ring::units::{Units, Word};
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
 use crate::driver::seam::{Lower, Published, SendRing, Short};
+use crate::kernel::mapping::Register;
 
 /// Maximum number of units of a request: the field for it has six bits.
 pub(super) const MOST_UNITS: u32 = 0x3f;
@@ -67,10 +68,7 @@ pub(crate) struct Sends {
     /// Whether the queue pair is in a state in which the device executes requests. In an earlier state, it would keep announced
     /// requests and execute them later. If false, no place is known to be free.
     pub(super) is_ready: bool,
-    doorbell: Doorbell,
-    /// The device's numbers of the queue and of its TIS.
-    #[cfg(feature = "raw")]
-    pub(super) numbers: [u32; 2],
+    doorbell: Register,
     pub(super) track: Arc<Track>,
     queues: Arc<Queues>,
 }
@@ -92,7 +90,7 @@ impl Sends {
         most_blocks: u32,
         form: Form,
         wants_head: bool,
-        doorbell: Doorbell,
+        doorbell: Register,
         queues: Arc<Queues>,
     ) -> Self {
         let most_blocks = most_blocks.max(1);
@@ -115,8 +113,6 @@ impl Sends {
             wants_head,
             is_ready: false,
             doorbell,
-            #[cfg(feature = "raw")]
-            numbers: [0; 2],
             track: queues.track().clone(),
             queues,
         }
@@ -420,7 +416,7 @@ impl SendRing for Sends {
         if self.head != self.published {
             (self.published, self.published_change, self.begun) = (self.head, self.change, None);
             self.counter.tell(self.head & 0xffff);
-            self.doorbell.register.ring(self.told);
+            self.doorbell.ring(self.told);
         }
         Published::Told
     }
@@ -443,15 +439,15 @@ impl SendRing for Sends {
     /// A reset sets the counter to zero, with which the device begins, also after this.
     #[cfg(feature = "raw")]
     fn hand_over(&mut self) -> Option<OwnRing> {
-        let entries = self.track.sends.places();
+        let (entries, told) = (self.track.sends.places(), self.queues.told);
         Some(OwnRing {
             address: if entries == 0 { 0 } else { self.units.address() },
             entry_size: SEND_WQE_BB as u32,
             entries,
-            doorbell: self.doorbell.register.address(),
-            page_offset: self.doorbell.page_offset,
+            doorbell: self.doorbell.address(),
+            page_offset: told.page_offset,
             record: self.counter.address(),
-            numbers: self.numbers,
+            numbers: told.sends,
             ..OwnRing::default()
         })
     }

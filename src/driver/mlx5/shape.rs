@@ -13,10 +13,10 @@ use super::completions::CompletionSide;
 use super::sizes::{ReceiveRing, SendRing, Wanted, refused};
 pub(super) use super::track::Source;
 use super::track::Track;
-use super::{Doorbell, Form, Limits, Places, Receives, Registers, Sends};
+use super::{Form, Limits, Places, Receives, Registers, SEND_DOORBELL, Sends};
 use crate::driver::ring::units::{Units, Word};
 use crate::kernel::error::{Error, Result};
-use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::{Mapping, Register};
 
 /// The hint for a part of the memory that cannot be used. Sizes were checked before, so this does not occur.
 const NO_PART: &str = "the queues do not fit into their memory";
@@ -36,7 +36,10 @@ pub(crate) struct QpPlan {
     cap: QpCap,
     request: CreateQp,
     response: CreateQpResp,
-    doorbell: Doorbell,
+    doorbell: Register,
+    /// The offset of its page in the device file.
+    #[cfg(feature = "raw")]
+    page_offset: u64,
     form: Form,
     inline_header: usize,
     queues: Queues,
@@ -54,6 +57,20 @@ pub(in crate::driver) struct Ends<'a> {
 pub(super) struct Queues {
     track: Arc<Track>,
     queues: [Arc<CompletionSide>; 2],
+    /// What a program is told with the rings.
+    #[cfg(feature = "raw")]
+    pub(super) told: Told,
+}
+
+/// What is needed only when rings are handed over.
+#[cfg(feature = "raw")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    /// The offset of the doorbell's page in the device file.
+    pub(super) page_offset: u64,
+    /// The device's numbers of the queue and of its TIS, and of the queue and of its TIR.
+    pub(super) sends: [u32; 2],
+    pub(super) receives: [u32; 2],
 }
 
 impl Drop for Queues {
@@ -143,7 +160,9 @@ impl QpPlan {
             cap,
             request,
             response,
-            doorbell: registers.send_doorbell(op)?,
+            doorbell: registers.doorbell(op, SEND_DOORBELL)?,
+            #[cfg(feature = "raw")]
+            page_offset: registers.offset,
             form,
             inline_header,
             queues,
@@ -165,13 +184,23 @@ impl QpPlan {
         self.cap
     }
 
+    /// Notes what a program is told with the rings.
+    fn note(&mut self) {
+        #[cfg(feature = "raw")]
+        {
+            let CreateQpResp { tirn, tisn, rqn, sqn, .. } = self.response;
+            self.queues.told =
+                Told { page_offset: self.page_offset, sends: [sqn, tisn], receives: [rqn, tirn] };
+        }
+    }
+
     /// The rings, after the kernel has created the queue pair with this number, and what must be kept as long as it exists.
-    pub(crate) fn open(self, number: u32) -> (Sends, Option<Receives>, Option<Known>) {
+    pub(crate) fn open(mut self, number: u32) -> (Sends, Option<Receives>, Option<Known>) {
         self.queues.track.set_number(number);
+        self.note();
         let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
         let known = queues.track.is_sharing().then(|| Known(queues.clone()));
-        #[cfg_attr(not(feature = "raw"), expect(unused_mut))]
-        let mut sends = Sends::new(
+        let sends = Sends::new(
             self.sends,
             sent,
             self.blocks,
@@ -182,15 +211,8 @@ impl QpPlan {
         );
         let segments = self.cap.max_recv_sge;
         let has_receives = !queues.track.is_sharing() && self.form != Form::Extended;
-        #[cfg_attr(not(feature = "raw"), expect(unused_mut))]
-        let mut receives = has_receives
+        let receives = has_receives
             .then(|| Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues));
-        #[cfg(feature = "raw")]
-        {
-            let CreateQpResp { tirn, tisn, rqn, sqn, .. } = self.response;
-            sends.numbers = [sqn, tisn];
-            receives.iter_mut().for_each(|receives| receives.numbers = [rqn, tirn]);
-        }
         (sends, receives, known)
     }
 }
@@ -221,7 +243,13 @@ impl Queues {
             let track =
                 Arc::new(Track::new(op, index(), matches!(form, Form::Frames { .. }), sends, &source)?);
             if send_queue.add(&track) && receive_queue.add(&track) {
-                return Ok(Self { track, queues: [send_queue, receive_queue] });
+                let queues = [send_queue, receive_queue];
+                return Ok(Self {
+                    track,
+                    queues,
+                    #[cfg(feature = "raw")]
+                    told: Told::default(),
+                });
             }
             send_queue.remove(&track);
         }

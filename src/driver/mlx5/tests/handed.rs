@@ -4,6 +4,7 @@ use nix::errno::Errno;
 use uverbs_abi::types::qp_state;
 
 use super::*;
+use crate::driver::mlx5::SrqPlan;
 use crate::driver::seam::{DriverCq, OwnRing, ReceiveRing};
 
 #[test]
@@ -62,4 +63,14 @@ fn compressed_completions_are_never_polled() {
     assert!(queue.resize("test", 63, |_, _| Ok(())).is_err());
     let ring = queue.hand_over().unwrap();
     assert_eq!((ring.address, ring.entries), (request.buf_addr, 8));
+}
+
+#[test]
+fn of_a_shared_queue_a_program_learns_the_list() {
+    let plan = SrqPlan::new("test", 7, 3, &limits(1), None, || unreachable!()).unwrap();
+    let memory = plan.memory().clone();
+    let ring = plan.open().hand_over().unwrap();
+    // A head and three segments; all entries but the last one are free.
+    assert_eq!((ring.address, ring.entry_size, ring.entries), (memory.address(), 64, 8));
+    assert_eq!((ring.list, ring.record), ([0, 7], memory.address() + 4096));
 }
