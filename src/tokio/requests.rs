@@ -71,6 +71,8 @@ struct Inner<T: QpType> {
     /// The room of both queues.
     sends: Semaphore,
     receives: Semaphore,
+    /// Whether there is any room for receives at all.
+    has_receives: bool,
     /// Checked before the lock, for which a child of `fork` must not wait.
     origin: Origin,
 }
@@ -94,6 +96,10 @@ impl<T: QpType> Inner<T> {
 
 impl<T: QpType> Drop for Inner<T> {
     fn drop(&mut self) {
+        // In a child of `fork` there is no task, and the runtime's locks may be held for ever.
+        if !self.origin.is_here() {
+            return;
+        }
         // Its task finds that nobody is left.
         let core = self.core.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(driver) = core.driver.take() {
@@ -208,6 +214,7 @@ impl<T: QpType> Requests<T> {
             core: Mutex::new(Core::new(qp, queues, channel)),
             sends: Semaphore::new(room(sends)),
             receives: Semaphore::new(room(receives)),
+            has_receives: receives > 0,
             origin: Origin::here(),
         });
         ::tokio::spawn(drive(Driver(Arc::downgrade(&inner)), file));
@@ -254,8 +261,14 @@ impl<T: QpType> Requests<T> {
     /// Posts a receive, and waits for a message in it.
     ///
     /// # Errors
-    /// As [`post`](Self::post), with the errors of [`QueuePair::post_receive`].
+    /// As [`post`](Self::post), with the errors of [`QueuePair::post_receive`]; [`InvalidInput`](crate::ErrorKind::InvalidInput) if the queue
+    /// pair receives from a shared queue, or its completion queue has no place for receives.
     pub async fn receive(&self, segments: &[Segment<'_>]) -> Result<Completion, RequestError> {
+        if !self.0.has_receives {
+            let hint =
+                "the queue pair has no receives of its own, or its completion queue has no place for them";
+            return Err(Error::refused(RECEIVE, Errno::EINVAL, hint).into());
+        }
         let post = |wr_id, qp: &mut QueuePair<T>| qp.post_receive(&[ReceiveRequest::new(wr_id, segments)]);
         self.request(RECEIVE, &self.0.receives, true, post).await
     }

@@ -280,3 +280,24 @@ fn what_was_posted_before_is_not_taken_for_a_request() {
         });
     });
 }
+
+#[test]
+fn a_queue_pair_without_receives_of_its_own_refuses_them_and_waits_for_none() {
+    on_every_connecting_device(|target| {
+        let context = target.open();
+        let Ok(srq) = context.alloc_pd().and_then(|pd| pd.srq(4).create()) else { return };
+        drop(srq);
+        run(async {
+            let (pd, channel) = (context.alloc_pd().unwrap(), context.create_comp_channel().unwrap());
+            let cq = context.cq(16).channel(&channel).create().unwrap();
+            let srq = pd.srq(4).create().unwrap();
+            let qp = pd.rc(&cq).srq(&srq).create().unwrap();
+            let memory = pd.register(64, AccessFlags::LOCAL_WRITE).unwrap();
+            let requests = Requests::new(qp, [cq]).unwrap();
+            let refused = requests.receive(&[memory.segment(..8).unwrap()]).await.unwrap_err();
+            assert_eq!((refused.error().kind(), refused.status()), (ErrorKind::InvalidInput, None));
+            assert!(refused.error().hint().is_some_and(|hint| hint.contains("receives of its own")));
+            requests.drain().await.unwrap();
+        });
+    });
+}
