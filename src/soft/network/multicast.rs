@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{ADDR_RESOLVED, EventResp, MULTICAST_JOIN, UdParam};
+use uverbs_abi::cm::{EventResp, MULTICAST_JOIN, UdParam};
 use uverbs_abi::types::qp_type;
 use uverbs_abi::write::{AhAttr, GlobalRoute};
 use zerocopy::FromZeros;
@@ -33,12 +33,7 @@ impl State {
             true => self.first_like(&group).ok_or(Errno::ENETUNREACH)?,
             false => own.ip(),
         };
-        let device = self.at(&from);
-        if let Some(id) = self.identifiers.get_mut(&number) {
-            (id.own, id.device) = (Some(SocketAddr::new(from, own.port())), device);
-            id.phase = Phase::AddressResolved;
-        }
-        self.announce(number, ADDR_RESOLVED, 0, UdParam::default());
+        self.resolved(number, SocketAddr::new(from, own.port()));
         Ok(())
     }
 

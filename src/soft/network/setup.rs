@@ -58,13 +58,18 @@ impl State {
         }
         // On one host, the way to an address begins there.
         let from = if is_any(&own.ip()) { to.ip() } else { own.ip() };
-        let device = self.at(&from);
+        self.resolved(number, SocketAddr::new(from, own.port()));
+        Ok(())
+    }
+
+    /// Packets of an identifier leave through this address, and its device.
+    pub(super) fn resolved(&mut self, number: u32, own: SocketAddr) {
+        let device = self.at(&own.ip());
         if let Some(id) = self.identifiers.get_mut(&number) {
-            (id.own, id.device) = (Some(SocketAddr::new(from, own.port())), device);
+            (id.own, id.device) = (Some(own), device);
             id.phase = Phase::AddressResolved;
         }
         self.announce(number, ADDR_RESOLVED, 0, UdParam::default());
-        Ok(())
     }
 
     /// `rdma_resolve_route`.
