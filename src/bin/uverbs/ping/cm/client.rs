@@ -7,11 +7,11 @@ use uverbs::cm::{Connect, ConnectError, Connection, Target as Found};
 
 use super::greeting::{Greeting, read_memory, text};
 use super::rping::{self, Rping};
-use super::{Here, Place, ends, link};
+use super::{Here, Place, ends, finish, link};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::ping::one_sided::{self, Op};
-use crate::ping::report::{Figures, Report};
+use crate::ping::report::Report;
 use crate::ping::side;
 
 /// Connects to the first of the addresses to which there is a route, and plays the ping. `None` if a signal comes before the sides have
@@ -77,30 +77,7 @@ fn ping(place: &Place<'_>, here: &Here, found: Found, server: SocketAddr) -> Out
         Some(connection) => link::disconnect(connection, args.timeout, stop),
         None => Ok(()),
     };
-    let report = played.and(left).map(|()| {
-        Report::new(
-            args,
-            &here.target,
-            Figures {
-                exchange: Some(place.exchange()),
-                role: "client",
-                local: Some(local),
-                peer: Some(peer),
-                gid: None,
-                lines: Vec::new(),
-                size: here.size,
-                iters: args.iters,
-                sent: side.sent,
-                received: side.received,
-                trips: &side.trips,
-                elapsed,
-            },
-        )
-    });
-    let released = side.release();
-    let report = report?;
-    released?;
-    Ok(Some(report))
+    finish(place, here, side, ("client", local, peer), played.and(left), elapsed)
 }
 
 /// The client of rping's exchange.

@@ -9,6 +9,7 @@ mod server;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread;
+use std::time::Duration;
 
 use uverbs::cm::{Connection, Listener, Manager, SoftNetwork};
 use uverbs::{Context, Device, Rc, SoftDevice};
@@ -155,6 +156,38 @@ impl Here {
         let watch = if args.counter { Some(Watch::new()?) } else { None };
         Ok((Side::new(&self.context, None, plan, watch.as_ref())?, watch))
     }
+}
+
+/// The end of a side: its report, if the ping has ended well.
+fn finish(
+    place: &Place<'_>,
+    here: &Here,
+    side: Side<Rc>,
+    (role, local, peer): (&'static str, SocketAddr, SocketAddr),
+    ended: Outcome<()>,
+    elapsed: Duration,
+) -> Outcome<Option<Report>> {
+    let report = ended.map(|()| {
+        let figures = Figures {
+            exchange: Some(place.exchange()),
+            role,
+            local: Some(local),
+            peer: Some(peer),
+            gid: None,
+            lines: Vec::new(),
+            size: here.size,
+            iters: place.args.iters,
+            sent: side.sent,
+            received: side.received,
+            trips: &side.trips,
+            elapsed,
+        };
+        Report::new(place.args, &here.target, figures)
+    });
+    let released = side.release();
+    let report = report?;
+    released?;
+    Ok(Some(report))
 }
 
 /// The addresses of both sides.

@@ -8,11 +8,11 @@ use uverbs::cm::{Accept, Connection, Incoming, Listener, Manager};
 
 use super::greeting::{Greeting, write_memory};
 use super::rping::{self, Rping};
-use super::{Here, Place, ends, link};
+use super::{Here, Place, ends, finish, link};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::ping::one_sided::Op;
-use crate::ping::report::{Figures, Report};
+use crate::ping::report::Report;
 use crate::ping::side;
 
 /// Listens on all addresses, of both families. A host may have no IPv6.
@@ -90,30 +90,7 @@ fn ping(place: &Place<'_>, here: &Here, incoming: Incoming) -> Outcome<Option<Re
         _ => Ok(()),
     };
     let elapsed = if args.op == Op::Send { worked } else { start.elapsed() };
-    let report = played.and(left).map(|()| {
-        Report::new(
-            args,
-            &here.target,
-            Figures {
-                exchange: Some(place.exchange()),
-                role: "server",
-                local: Some(local),
-                peer: Some(peer),
-                gid: None,
-                lines: Vec::new(),
-                size: here.size,
-                iters: args.iters,
-                sent: side.sent,
-                received: side.received,
-                trips: &side.trips,
-                elapsed,
-            },
-        )
-    });
-    let released = side.release();
-    let report = report?;
-    released?;
-    Ok(Some(report))
+    finish(place, here, side, ("server", local, peer), played.and(left), elapsed)
 }
 
 /// The server of rping's exchange: it answers until the client leaves.
