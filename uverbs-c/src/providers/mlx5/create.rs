@@ -78,6 +78,9 @@ pub(crate) struct WqInit {
     comp_mask: u64,
 }
 
+/// `MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ`.
+const STRIDING: u64 = 1 << 0;
+
 pub(crate) extern "C" fn create_wq(
     context: Option<&Context>,
     attr: Option<&mut WqInitAttr>,
@@ -85,11 +88,11 @@ pub(crate) extern "C" fn create_wq(
 ) -> Option<Box<Wq>> {
     let make = || {
         known(context)?;
-        // Striding receive queues.
-        if own.is_some_and(|own| own.comp_mask != 0) {
-            return Err(EOPNOTSUPP);
+        match own.map_or(0, |own| own.comp_mask) {
+            0 => wq::create(context, attr),
+            STRIDING => Err(EOPNOTSUPP),
+            _ => Err(EINVAL),
         }
-        wq::create(context, attr)
     };
     or_null(make())
 }
