@@ -1,6 +1,5 @@
 //! Messages over connections, wherever there is a connection manager.
 
-use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -293,6 +292,7 @@ fn many_threads_share_a_manager() {
 #[cfg(feature = "tokio")]
 mod tasks {
     use super::*;
+    use std::net::SocketAddr;
     use tokio::time::{sleep, timeout};
 
     fn run<T>(work: impl Future<Output = T>) -> T {
