@@ -189,11 +189,6 @@ pub(crate) extern "C" fn unsupported_minus_one() -> c_int {
     minus_one(Err(EOPNOTSUPP))
 }
 
-/// For calls that return whether something holds.
-pub(crate) extern "C" fn no() -> bool {
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use uverbs::SoftDevice;

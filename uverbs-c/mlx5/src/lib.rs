@@ -24,8 +24,7 @@ names! { uverbs_mlx5_create_dest_qp => mlx5dv_dr_action_create_dest_ibv_qp }
 names! { uverbs_mlx5_create_qp => mlx5dv_create_qp }
 names! { uverbs_mlx5_create_wq => mlx5dv_create_wq }
 names! { uverbs_mlx5_destroy_action => mlx5dv_dr_action_destroy }
-// Programs that ask this then use much that is refused here. Those that do not ask use what is answered: DPDK.
-names! { uverbs_no => mlx5dv_is_supported }
+names! { uverbs_mlx5_is_supported => mlx5dv_is_supported }
 names! { uverbs_mlx5_open_device => mlx5dv_open_device }
 
 names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }

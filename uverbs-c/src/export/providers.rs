@@ -1,7 +1,7 @@
 //! The targets of the jumps in the driver libraries that belong to this one (`../../mlx5/`, `../../efa/`).
 
 use super::one;
-use crate::convert::{no, nothing, unsupported, unsupported_minus_one, unsupported_object};
+use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
 use crate::providers::{efa, mlx5};
 
 one! {
@@ -26,9 +26,9 @@ one! {
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
     uverbs_mlx5_init_obj => mlx5::init_obj;
     uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
+    uverbs_mlx5_is_supported => mlx5::is_supported;
     uverbs_mlx5_open_device => mlx5::open_device;
     uverbs_mlx5_query_device => mlx5::query_device;
-    uverbs_no => no;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;
     uverbs_unsupported_minus_one => unsupported_minus_one;

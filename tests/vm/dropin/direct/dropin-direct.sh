@@ -26,7 +26,7 @@ vm=$(dirname "$0")/../..
 
 # The calls themselves. With libibverbs the device is libmlx5's. With the drop-in and its own libmlx5 every call refuses, except those that
 # create queues and give programs their rings, and the one that asks what the device has; its answers must be equal.
-answered='mlx5dv_(open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
+answered='mlx5dv_(is_supported|open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
@@ -34,7 +34,7 @@ calls() {
     grep -qx 'mlx5dv_is_supported done' "$OUT/$name.theirs" || return
     refuse && grep told "$OUT/$name.theirs" >"$OUT/$name.told" && grep told "$OUT/$name.ours" | diff "$OUT/$name.told" - >&2 &&
         ! grep -v -e ' refused$' -e told "$OUT/$name.ours" | grep -vxE "$answered" >&2 &&
-        [ "$(grep -cxE "$answered" "$OUT/$name.ours")" -ge 10 ]
+        [ "$(grep -cxE "$answered" "$OUT/$name.ours")" -ge 11 ]
 }
 
 refuse() {
@@ -61,7 +61,11 @@ transports() { # transports ours|theirs: those on the device
 
 ucx_info() {
     [ "$(transports theirs)" = 'rc_mlx5 rc_verbs ud_mlx5 ud_verbs ' ] || { echo "libibverbs: $(transports theirs)" >&2; return 1; }
-    [ "$(transports ours)" = 'rc_verbs ud_verbs ' ] || { echo "drop-in: $(transports ours)" >&2; return 1; }
+    [ "$(transports ours)" = 'rc_mlx5 rc_verbs ud_mlx5 ud_verbs ' ] || { echo "drop-in: $(transports ours)" >&2; return 1; }
+    export UVERBS_MLX5_DIRECT=0
+    without=$(transports ours)
+    unset UVERBS_MLX5_DIRECT
+    [ "$without" = 'rc_verbs ud_verbs ' ] || { echo "drop-in, switched off: $without" >&2; return 1; }
 }
 
 # ucx_perftest takes a run without a terminal for one of MPI's, so it gets a terminal.
@@ -101,7 +105,7 @@ providers() {
         "$side" timeout 60 chroot "$root" /usr/bin/python3 /tmp/mlx5-direct.py "$device" >"$OUT/$name.$side" || return
         tail -n 1 "$OUT/$name.$side" | grep -qx end || return
     done
-    grep -qx 'open: made' "$OUT/$name.theirs" && ! grep 'made$' "$OUT/$name.ours" >&2
+    grep -qx 'open: made' "$OUT/$name.theirs" && [ "$(grep 'made$' "$OUT/$name.ours")" = 'open: made' ]
 }
 
 root=

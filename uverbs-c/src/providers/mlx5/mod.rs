@@ -146,6 +146,14 @@ pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>
     Pointer::NULL
 }
 
+/// The environment variable that makes programs like UCX and NCCL use the calls of libibverbs only, if it is `0`.
+const DIRECT: &str = "UVERBS_MLX5_DIRECT";
+
+/// Whether a program may use the calls of libmlx5 on a device. Programs that ask this and hear no go on with those of libibverbs.
+pub(crate) extern "C" fn is_supported(device: Pointer) -> bool {
+    std::env::var_os(DIRECT).is_none_or(|word| word != "0") && is_known(device)
+}
+
 /// Whether a device is one of mlx5.
 fn is_known(device: Pointer) -> bool {
     device::share(device).is_ok_and(|device| device.device.driver_id() == driver_id::MLX5)
