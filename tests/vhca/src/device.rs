@@ -18,8 +18,8 @@ use crate::server::LAYOUT;
 use crate::steering::Steering;
 use crate::transport::Transport;
 use crate::wire::Wire;
-use vpci::Memory;
 use vpci::pci::Interrupts;
+use vpci::{Fault, Memory};
 
 /// The results of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(crate) struct Device {
     pub(crate) objects: Objects,
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
+    /// More completions come at once.
+    is_burst: bool,
     pub(crate) sqs: BTreeMap<u32, Sq>,
     pub(crate) rqs: BTreeMap<u32, Rq>,
     /// Requests that receive queues share, and the contexts with which they were created.
@@ -89,6 +91,7 @@ impl Device {
             objects: Objects::default(),
             eqs: BTreeMap::new(),
             cqs: BTreeMap::new(),
+            is_burst: false,
             sqs: BTreeMap::new(),
             rqs: BTreeMap::new(),
             pools: BTreeMap::new(),
@@ -188,9 +191,30 @@ impl Device {
     pub(crate) fn complete(&mut self, cqn: u32, completion: CompletionEntry) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let now = self.started.elapsed().as_nanos() as u64;
-        match cq.post(&self.memory, completion.at(now)) {
+        let posted = cq.post(&self.memory, completion.at(now), self.is_burst);
+        self.completed(cqn, posted);
+    }
+
+    fn completed(&mut self, cqn: u32, posted: Result<Posted, Fault>) {
+        match posted {
             Ok(posted) => self.completion_event(cqn, posted),
             Err(_) => self.statistics.faults += 1,
+        }
+    }
+
+    /// Several packets arrive at once: completions may be compressed.
+    pub(crate) fn burst(&mut self, packets: impl FnOnce(&mut Self)) {
+        let outer = std::mem::replace(&mut self.is_burst, true);
+        packets(self);
+        self.is_burst = outer;
+        if outer {
+            return;
+        }
+        let numbers: Vec<_> = self.cqs.keys().copied().collect();
+        for cqn in numbers {
+            let Some(cq) = self.cqs.get_mut(&cqn) else { continue };
+            let posted = cq.release(&self.memory);
+            self.completed(cqn, posted);
         }
     }
 

@@ -94,6 +94,10 @@ impl Device {
 
     /// Executes the requests in a send queue.
     pub(crate) fn send_all(&mut self, number: u32) {
+        self.burst(|device| device.send_each(number));
+    }
+
+    fn send_each(&mut self, number: u32) {
         let most_large = self.capabilities.most_large_send();
         while let Some(sq) = self.sqs.get_mut(&number).filter(|sq| sq.state() != state::RESET) {
             let work = match sq.take(&self.memory, &self.mkeys, most_large) {

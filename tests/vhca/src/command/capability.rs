@@ -11,6 +11,7 @@ use crate::ifc::capability::{
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
 use crate::object::COUNTER_SETS;
 use crate::port::LinkLayer;
+use crate::queue::MOST_COMPRESSED;
 use crate::steering::LOG_TABLE_SIZE;
 use crate::transport::PORT;
 
@@ -60,6 +61,7 @@ const GENERAL_VALUES: &[(Field, u64)] = {
         (max_qp_cnt, COUNTER_SETS - 1), (rts2rts_qp_counters_set_id, 1), (modify_rq_counter_set_id, 1),
         (out_of_seq_cnt, 1), (retransmission_q_counters, 1), (enhanced_error_q_counters, 1),
         (vport_counters, 1), (cc_query_allowed, 1),
+        (cqe_compression, 1), (cqe_compression_max_num, MOST_COMPRESSED as u64),
     ]
 };
 

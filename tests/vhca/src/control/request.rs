@@ -77,16 +77,16 @@ pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         ["help"] => return Ok(HELP.iter().map(ToString::to_string).collect()),
         ["send", packet, rest @ ..] if rest.len() <= 1 => {
             let packet = bytes(packet)?;
-            for _ in 0..times(rest)? {
-                device.receive(&packet);
-            }
+            let times = times(rest)?;
+            device.burst(|device| (0..times).for_each(|_| device.receive(&packet)));
         }
         ["pcap", path, rest @ ..] if rest.len() <= 1 => {
             let file = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
             let packets = crate::packet::pcap_packets(&file).map_err(|error| format!("{path}: {error}"))?;
-            for _ in 0..times(rest)? {
-                packets.iter().for_each(|packet| device.receive(packet));
-            }
+            let times = times(rest)?;
+            device.burst(|device| {
+                (0..times).flat_map(|_| &packets).for_each(|packet| device.receive(packet));
+            });
             return Ok(vec![format!("{} packets", packets.len())]);
         }
         ["sent"] => return Ok(show::sent(device)),

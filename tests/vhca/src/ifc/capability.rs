@@ -83,6 +83,8 @@ layouts! {
         device_frequency_mhz: 0x4c0 + 32,
         device_frequency_khz: 0x4e0 + 32,
         num_of_uars_per_page: 0x520 + 32,
+        cqe_compression: 0x5bf + 1,
+        cqe_compression_max_num: 0x5d0 + 16,
         log_max_uctx: 0x463 + 5,
         log_max_umem: 0x46b + 5,
         flex_parser_protocols: 0x540 + 32,

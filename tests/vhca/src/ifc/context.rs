@@ -21,6 +21,7 @@ layouts! {
         cc: 0xb + 1,
         oi: 0xe + 1,
         cqe_comp_en: 0x11 + 1,
+        mini_cqe_res_format: 0x12 + 2,
         st: 0x14 + 4,
         page_offset: 0x54 + 6,
         log_cq_size: 0x63 + 5,

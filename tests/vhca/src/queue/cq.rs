@@ -1,6 +1,7 @@
 //! Completion queues.
 
 use super::Pages;
+use super::compress::{MOST, Session, Small};
 use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
 use crate::ifc::command::{create_cq_in, modify_cq_in};
@@ -97,6 +98,10 @@ impl CompletionEntry {
         self
     }
 
+    pub(crate) fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         matches!(self.opcode, Opcode::RequesterError | Opcode::ResponderError)
     }
@@ -132,6 +137,8 @@ pub(crate) struct Cq {
     ignores_overrun: bool,
     overrun: bool,
     producer: u32,
+    /// For completions that may be compressed.
+    session: Option<Session>,
     /// The position of the last completion for which the sender requested an event, or of the last error, for an armed queue that waits
     /// for one.
     last_solicited: Option<u32>,
@@ -162,9 +169,15 @@ impl Cq {
             1 | 2 => 128,
             _ => return Err(Status::BadParameter),
         };
-        if context.is(cqc::cqe_comp_en) || context.is(cqc::cc) {
+        if context.is(cqc::cc) {
             return Err(Status::BadParameter);
         }
+        let session = if context.is(cqc::cqe_comp_en) {
+            let small = Small::from_number(context.num(cqc::mini_cqe_res_format)).filter(|_| entry == 64);
+            Some(Session::new(small.ok_or(Status::BadParameter)?))
+        } else {
+            None
+        };
         let pages = ring(context, input.part(create_cq_in::pas), entry)?;
         Ok(Self {
             pages,
@@ -175,6 +188,7 @@ impl Cq {
             ignores_overrun: context.is(cqc::oi),
             overrun: false,
             producer: 0,
+            session,
             last_solicited: None,
             notified: 0,
             armed: Armed::Not,
@@ -187,32 +201,97 @@ impl Cq {
         self.entry
     }
 
-    /// Writes a completion. In a 128-byte entry it is the second half. Its last bit changes with each round.
+    /// Whether a completion with `held` before it has no place.
+    fn is_lost(&mut self, memory: &Memory, held: u32) -> Result<bool, Fault> {
+        let used = self.producer.wrapping_sub(memory.word(self.doorbell)?) & 0xff_ffff;
+        Ok(self.overrun || used + held >= 1 << self.log_size && !self.ignores_overrun)
+    }
+
+    /// The queue was full.
+    fn lose(&mut self) -> Posted {
+        self.context.set(cqc::status, 9_u32);
+        if std::mem::replace(&mut self.overrun, true) { Posted::Silently } else { Posted::Overrun }
+    }
+
+    /// Writes a completion, or holds it for [`release`](Self::release), if it may be compressed with others and they may come at once.
     ///
     /// # Errors
     /// If the queue is not in the guest's memory.
-    pub(crate) fn post(&mut self, memory: &Memory, mut completion: CompletionEntry) -> Result<Posted, Fault> {
-        let size = 1 << self.log_size;
-        let consumer = memory.word(self.doorbell)?;
-        if self.overrun || self.producer.wrapping_sub(consumer) & 0xff_ffff >= size && !self.ignores_overrun {
-            let first = !std::mem::replace(&mut self.overrun, true);
-            self.context.set(cqc::status, 9_u32);
-            return Ok(if first { Posted::Overrun } else { Posted::Silently });
+    pub(crate) fn post(
+        &mut self,
+        memory: &Memory,
+        completion: CompletionEntry,
+        others_come: bool,
+    ) -> Result<Posted, Fault> {
+        let most = MOST.min(1 << self.log_size >> 1);
+        let takes = |session: &Session| others_come && session.takes(&completion) && session.len() < most;
+        let held = self.session.as_ref().map_or(0, Session::len);
+        if self.session.as_ref().is_some_and(takes) && !self.is_lost(memory, held)? {
+            self.session.iter_mut().for_each(|session| session.hold(completion.clone()));
+            return Ok(Posted::Silently);
         }
-        completion.bytes[63] |= (self.producer >> self.log_size) as u8 & 1;
-        let at = u64::from(self.producer & (size - 1)) * self.entry + self.entry - 64;
+        let released = self.release(memory)?;
+        let holds = self.session.as_ref().is_some_and(|session| others_come && session.takes(&completion));
+        if self.is_lost(memory, 0)? {
+            return Ok(self.lose());
+        }
+        if holds {
+            self.session.iter_mut().for_each(|session| session.hold(completion.clone()));
+            return Ok(released);
+        }
+        let posted = self.write(memory, completion)?;
+        Ok(if posted == Posted::Silently { released } else { posted })
+    }
+
+    /// Writes the completions that are held: more than one as a compressed one.
+    ///
+    /// # Errors
+    /// As [`post`](Self::post).
+    pub(crate) fn release(&mut self, memory: &Memory) -> Result<Posted, Fault> {
+        let Some(session) = &mut self.session else { return Ok(Posted::Silently) };
+        let (count, entries) = (session.len(), session.entries());
+        if count == 0 {
+            return Ok(Posted::Silently);
+        }
+        for (at, mut bytes) in entries {
+            if at == 0 {
+                bytes[63] |= self.owner();
+            }
+            self.pages.publish(memory, self.place(at), &bytes)?;
+        }
+        Ok(self.advance(count, false))
+    }
+
+    /// The last bit of the next completion, which changes with each round.
+    fn owner(&self) -> u8 {
+        (self.producer >> self.log_size) as u8 & 1
+    }
+
+    /// Where the last 64 bytes of an entry are, counted from the next one.
+    fn place(&self, at: u32) -> u64 {
+        u64::from((self.producer + at) & ((1 << self.log_size) - 1)) * self.entry + self.entry - 64
+    }
+
+    /// Writes a completion. In a 128-byte entry it is the second half.
+    fn write(&mut self, memory: &Memory, mut completion: CompletionEntry) -> Result<Posted, Fault> {
+        completion.bytes[63] |= self.owner();
+        let at = self.place(0);
         if let Some(front) = completion.front.filter(|_| self.entry == 128) {
             self.pages.publish(memory, at - 64, &front)?;
         }
         self.pages.publish(memory, at, &completion.bytes)?;
-        let is_solicited = completion.is_error() || completion.is_solicited;
+        Ok(self.advance(1, completion.is_error() || completion.is_solicited))
+    }
+
+    /// So many have been written, of which the last one may be an error, or have been marked by its sender.
+    fn advance(&mut self, count: u32, is_solicited: bool) -> Posted {
         if is_solicited {
             self.last_solicited = Some(self.producer);
         }
-        self.producer = self.producer.wrapping_add(1) & 0xff_ffff;
+        self.producer = self.producer.wrapping_add(count) & 0xff_ffff;
         self.context.set(cqc::producer_counter, self.producer);
         let due = self.armed == Armed::Any || self.armed == Armed::Solicited && is_solicited;
-        Ok(if due { self.fire() } else { Posted::Silently })
+        if due { self.fire() } else { Posted::Silently }
     }
 
     /// Continues in the ring that MODIFY_CQ describes, after a special entry in the old ring.
@@ -233,7 +312,7 @@ impl Cq {
             return Err(Status::BadSize);
         }
         let armed = std::mem::replace(&mut self.armed, Armed::Not);
-        let posted = self.post(memory, CompletionEntry::new(Opcode::Resized, 0, 0));
+        let posted = self.post(memory, CompletionEntry::new(Opcode::Resized, 0, 0), false);
         self.armed = armed;
         posted.map_err(|_| Status::BadResourceState)?;
         (self.pages, self.log_size) = (pages, log_size);

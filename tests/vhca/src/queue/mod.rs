@@ -1,5 +1,6 @@
 //! Queues in the guest's memory: events, completions, requests to send and to receive.
 
+mod compress;
 mod cq;
 mod eq;
 mod pages;
@@ -9,6 +10,7 @@ mod send;
 mod tests;
 mod work;
 
+pub(crate) use self::compress::MOST as MOST_COMPRESSED;
 pub(crate) use self::cq::{CompletionEntry, Cq, Opcode, Posted, Syndrome};
 pub(crate) use self::eq::{Eq, event};
 pub(crate) use self::pages::Pages;

@@ -1,5 +1,7 @@
 //! Completions and their ownership, and requests to receive and to send, in memory with the driver's layout.
 
+mod compressed;
+
 use super::*;
 use crate::bits::{Bits, BitsMut};
 use crate::command::Status;
@@ -34,14 +36,19 @@ fn keys() -> Mkeys {
     keys
 }
 
-fn cq(log_size: u32, entry: u32) -> Cq {
+/// CREATE_CQ of a queue at [`RING`].
+fn create(log_size: u32, entry: u32) -> Vec<u8> {
     let mut input = vec![0; 272 + 8];
     let context = input.part_mut(create_cq_in::cq_context);
     context.set(cqc::log_cq_size, log_size);
     context.set(cqc::cqe_sz, entry);
     context.set(cqc::dbr_addr, DOORBELL);
     input.part_mut(create_cq_in::pas).copy_from_slice(&RING.to_be_bytes());
-    Cq::new(&input).unwrap()
+    input
+}
+
+fn cq(log_size: u32, entry: u32) -> Cq {
+    Cq::new(&create(log_size, entry)).unwrap()
 }
 
 /// MODIFY_CQ to a ring at [`DATA`].
@@ -58,7 +65,7 @@ fn other_ring(log_size: u32, entry: u32) -> Vec<u8> {
 fn a_resized_queue_goes_on_in_the_new_ring_behind_the_place_of_its_own_entry() {
     let memory = guest();
     let mut cq = cq(1, 0);
-    assert_eq!(cq.post(&memory, completion(0)), Ok(Posted::Silently));
+    assert_eq!(cq.post(&memory, completion(0), false), Ok(Posted::Silently));
     // One completion is left: with the special entry of the resize the ring is full.
     assert_eq!(cq.resize(&memory, &other_ring(3, 1)), Err(Status::BadParameter));
     assert_eq!(cq.resize(&memory, &other_ring(0, 0)), Err(Status::BadSize));
@@ -71,12 +78,12 @@ fn a_resized_queue_goes_on_in_the_new_ring_behind_the_place_of_its_own_entry() {
     };
     assert_eq!((kind(RING + 64), kind(DATA), kind(DATA + 64)), (5 << 4, 0, 0));
     // Still armed, and with the new size: eight entries, of which two are used.
-    assert_eq!(cq.post(&memory, completion(1)), Ok(Posted::Event));
+    assert_eq!(cq.post(&memory, completion(1), false), Ok(Posted::Event));
     assert_eq!(kind(DATA + 2 * 64), 2 << 4);
     for counter in 2..7 {
-        assert_eq!(cq.post(&memory, completion(counter)), Ok(Posted::Silently));
+        assert_eq!(cq.post(&memory, completion(counter), false), Ok(Posted::Silently));
     }
-    assert_eq!(cq.post(&memory, completion(7)), Ok(Posted::Overrun));
+    assert_eq!(cq.post(&memory, completion(7), false), Ok(Posted::Overrun));
 }
 
 fn completion(counter: u16) -> CompletionEntry {
@@ -102,7 +109,7 @@ fn the_owner_of_completions_turns_with_each_round() {
         let mut cq = cq(2, kind);
         for i in 0..12_u32 {
             consumed(&memory, i);
-            assert_eq!(cq.post(&memory, completion(i as u16)), Ok(Posted::Silently));
+            assert_eq!(cq.post(&memory, completion(i as u16), false), Ok(Posted::Silently));
             let mut entry = [0; 64];
             memory.read(RING + u64::from(i % 4) * size + at, &mut entry).unwrap();
             assert_eq!(entry[63], 2 << 4 | (i / 4 % 2) as u8);
@@ -115,10 +122,10 @@ fn the_owner_of_completions_turns_with_each_round() {
 fn a_full_queue_is_lost() {
     let memory = guest();
     let mut cq = cq(1, 0);
-    let posted: Vec<_> = (0..4).map(|i| cq.post(&memory, completion(i)).unwrap()).collect();
+    let posted: Vec<_> = (0..4).map(|i| cq.post(&memory, completion(i), false).unwrap()).collect();
     assert_eq!(posted, [Posted::Silently, Posted::Silently, Posted::Overrun, Posted::Silently]);
     consumed(&memory, 2);
-    assert_eq!(cq.post(&memory, completion(9)), Ok(Posted::Silently));
+    assert_eq!(cq.post(&memory, completion(9), false), Ok(Posted::Silently));
     assert_eq!(cq.context.num(cqc::producer_counter), 2, "nothing is written any more");
 }
 
@@ -128,20 +135,20 @@ fn an_event_comes_once_for_each_arming() {
     let memory = guest();
     let mut cq = cq(4, 0);
     assert_eq!(cq.arm(0), Posted::Silently);
-    assert_eq!(cq.post(&memory, completion(0)), Ok(Posted::Event));
-    assert_eq!(cq.post(&memory, completion(1)), Ok(Posted::Silently));
+    assert_eq!(cq.post(&memory, completion(0), false), Ok(Posted::Event));
+    assert_eq!(cq.post(&memory, completion(1), false), Ok(Posted::Silently));
     assert_eq!(cq.arm(1), Posted::Event, "one has not been seen");
     assert_eq!(cq.arm(1), Posted::Silently, "that has been told");
     assert_eq!(cq.arm(2), Posted::Silently);
     assert_eq!(cq.arm(SOLICITED | 2), Posted::Silently);
-    assert_eq!(cq.post(&memory, completion(2)), Ok(Posted::Silently));
+    assert_eq!(cq.post(&memory, completion(2), false), Ok(Posted::Silently));
     let error = CompletionEntry::new(Opcode::ResponderError, 0, 3).error(Syndrome::Protection);
-    assert_eq!(cq.post(&memory, error), Ok(Posted::Event));
+    assert_eq!(cq.post(&memory, error, false), Ok(Posted::Event));
     assert_eq!(cq.arm(SOLICITED | 3), Posted::Silently, "it has been told");
     let error = CompletionEntry::new(Opcode::ResponderError, 0, 4).error(Syndrome::Protection);
-    assert_eq!(cq.post(&memory, error), Ok(Posted::Event));
+    assert_eq!(cq.post(&memory, error, false), Ok(Posted::Event));
     let error = CompletionEntry::new(Opcode::ResponderError, 0, 5).error(Syndrome::Protection);
-    assert_eq!(cq.post(&memory, error), Ok(Posted::Silently));
+    assert_eq!(cq.post(&memory, error, false), Ok(Posted::Silently));
     assert_eq!(cq.arm(SOLICITED | 3), Posted::Event);
     assert_eq!(cq.arm(SOLICITED | 6), Posted::Silently);
 }

@@ -21,15 +21,15 @@ vm=$(dirname "$0")/../..
 # shellcheck source=tests/vm/lib/dropin-common.sh
 . "$vm/lib/dropin-common.sh"
 
-# The flows of this mode are those of libibverbs: rules with a count action, whose counters are read. The card does not compress completions. DPDK 25.11 by
-# default has one memory for the rings of all sends, which needs commands to the firmware.
+# The flows of this mode are those of libibverbs: rules with a count action, whose counters are read. Completions are compressed, as DPDK asks for by
+# default. DPDK 25.11 by default has one memory for the rings of all sends, which needs commands to the firmware.
 session() { # session LIBRARY
     case $suite in
     sid) more=txq_mem_algn=0 ;;
     *) more= ;;
     esac
     # shellcheck disable=SC2086  # a word or none
-    mkdir -p /tmp/dpdk && "$PYTHON" "$vm/dropin/dpdk/session" "$root" "$1" "$pci" "$MLX5_CONTROL" dv_flow_en=0 rxq_cqe_comp_en=0 $more
+    mkdir -p /tmp/dpdk && "$PYTHON" "$vm/dropin/dpdk/session" "$root" "$1" "$pci" "$MLX5_CONTROL" dv_flow_en=0 $more
 }
 
 # What a user of testpmd sees: equal with both libraries, and with every packet of every rule counted.
