@@ -65,6 +65,7 @@ pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, Receiv
 pub use crate::driver::{CompletionFields, DriverCq, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};
+pub use crate::kernel::mapping::source::BlockSource;
 use crate::kernel::process::Passage;
 pub use crate::kernel::process::{Here, Holder, Local, Origin};
 pub use crate::verbs::ah::{NoRoute, RoutingHeader};

@@ -13,6 +13,8 @@ use crate::driver::mlx5::Formats;
 use crate::kernel::error::Error;
 use crate::kernel::error::Result;
 #[cfg(feature = "raw")]
+use crate::kernel::mapping::source::BlockSource;
+#[cfg(feature = "raw")]
 use crate::verbs::ah::AddressHandle;
 
 impl Context {
@@ -41,6 +43,13 @@ impl Context {
         match self.driver() {
             Driver::Mlx5(state) => Some(state.formats()),
             _ => None,
+        }
+    }
+
+    /// Has the rings of queues that are created from now on in memory of this source. No effect for other drivers.
+    pub fn use_memory_mlx5(&self, source: BlockSource) {
+        if let Driver::Mlx5(state) = self.driver() {
+            state.use_memory(source);
         }
     }
 }

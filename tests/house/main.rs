@@ -34,6 +34,7 @@ const UNSAFE: &[&str] = &[
     "src/kernel/mapping/mod.rs",
     "src/kernel/mapping/barrier.rs",
     "src/kernel/mapping/register.rs",
+    "src/kernel/mapping/source.rs",
     "src/kernel/mapping/value.rs",
     "src/kernel/process.rs",
     "src/raw.rs",

@@ -21,15 +21,17 @@
 
 mod lock;
 
+use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::FromRawFd;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uverbs::raw::{InPlace, Range, Region};
-use uverbs::{CompletionQueue, ProtectionDomain, Result};
+use uverbs::{CompletionQueue, Mapping, ProtectionDomain, Result};
 
 pub(crate) use self::lock::{Beside, Lock};
 
@@ -270,6 +272,18 @@ pub(crate) fn given_file(file: c_int) -> Option<ManuallyDrop<File>> {
 pub(crate) fn register(pd: &ProtectionDomain, range: Range) -> Result<Region> {
     // SAFETY: the caller keeps the memory until it is deregistered (last paragraph of the module's page).
     unsafe { pd.register_at(range) }
+}
+
+/// Memory that the caller's allocator has returned, which `owner` gives back to it. `None` if there is none.
+pub(crate) fn memory_of(
+    block: Pointer,
+    len: usize,
+    owner: impl FnOnce() -> Arc<dyn Any + Send + Sync>,
+) -> Option<Mapping> {
+    let base = NonNull::new(block.0.cast_mut().cast())?;
+    // SAFETY: an allocator returns memory of the size that it was asked for, which is the caller's until it is given back
+    // (mlx5dv_set_context_attr(3)).
+    Some(unsafe { Mapping::from_owner(base, len, owner()) })
 }
 
 /// Changes the access flags, the memory or the protection domain of a region.

@@ -12,6 +12,7 @@ use super::run::Ended;
 use crate::driver::ring::units::{Item, Reading, Units};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
+use crate::kernel::mapping::source::BlockSource;
 
 /// Size of an entry in bytes. The same number of bytes may precede each entry.
 const ENTRY: usize = size_of::<Cqe64>();
@@ -28,14 +29,20 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A ring for `wanted` completions of this size, followed by `behind` bytes. No memory is touched yet: see [`Ring::clear`].
-    pub(super) fn new(op: &'static str, wanted: u32, size: u32, behind: usize) -> Result<Self> {
+    pub(super) fn new(
+        op: &'static str,
+        source: &BlockSource,
+        wanted: u32,
+        size: u32,
+        behind: usize,
+    ) -> Result<Self> {
         let invalid = || Error::kernel(op, Errno::EINVAL);
         let entries = Self::entries_for(wanted).ok_or_else(|| {
             Error::outside(op, "entries of a completion queue", wanted, format_args!("1 to {}", i32::MAX))
         })?;
         let bytes = (entries as usize).checked_mul(size as usize).ok_or_else(invalid)?;
         let whole = bytes.checked_add(behind).ok_or_else(invalid)?;
-        let memory = Mapping::block(whole).map_err(|errno| Error::kernel(op, errno))?;
+        let memory = source.block(whole).map_err(|errno| Error::kernel(op, errno))?;
         let units = Units::new(&memory, 0, bytes).ok_or_else(invalid)?;
         Ok(Self { units, entries, is_wide: size as usize > ENTRY })
     }

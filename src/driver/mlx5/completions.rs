@@ -34,6 +34,7 @@ use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
 use crate::driver::seam::DriverCq;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::source::BlockSource;
 use crate::kernel::mapping::{Mapping, Register};
 use crate::kernel::process::Origin;
 
@@ -62,7 +63,7 @@ pub(crate) struct CqPlan {
 
 impl CqPlan {
     pub(crate) fn new(op: &'static str, wanted: u32, limits: &Limits, registers: Registers) -> Result<Self> {
-        let ring = Ring::new(op, wanted, limits.cqe_size, RECORD)?;
+        let ring = Ring::new(op, &limits.memory, wanted, limits.cqe_size, RECORD)?;
         let word =
             |at| Word::new(ring.memory(), ring.bytes() + at).ok_or_else(|| Error::kernel(op, Errno::EINVAL));
         let (consumer, arm, doorbell) = (word(CONSUMER)?, word(ARM)?, registers.doorbell(op, CQ_DOORBELL)?);
@@ -85,7 +86,7 @@ impl CqPlan {
         self.request.flags |= u16::from(driver.flags);
         if let Some(format) = driver.compression {
             (self.request.cqe_comp_en, self.request.cqe_comp_res_format) = (1, format);
-            self.empty = Some(Ring::new(op, 1, self.ring.size(), 0)?);
+            self.empty = Some(Ring::new(op, &BlockSource::default(), 1, self.ring.size(), 0)?);
         }
         Ok(self)
     }
@@ -388,7 +389,8 @@ impl Completions {
         if Ring::entries_for(wanted) == Some(self.ring.entries()) {
             return Ok(None);
         }
-        let mut new = Ring::new(op, wanted, self.ring.size(), 0)?;
+        // No program reads this ring, so it need not be in memory of the program's.
+        let mut new = Ring::new(op, &BlockSource::default(), wanted, self.ring.size(), 0)?;
         // The device may write to the new ring as soon as the command is sent.
         new.clear();
         let (buf_addr, cqe_size) = (new.memory().address(), new.size() as u16);

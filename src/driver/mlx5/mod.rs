@@ -57,6 +57,7 @@ pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
 pub(crate) use self::state::State;
 pub(crate) use self::work_queue::WqPlan;
 use super::seam::ContextPlan;
+use crate::kernel::mapping::source::BlockSource;
 
 /// The hint for queue pairs that are not supported.
 pub(super) const NO_QUEUES: &str =
@@ -96,8 +97,10 @@ fn static_context_request() -> AllocUcontextReqV2 {
 const REGISTERS_OF_A_PAGE: u32 = 2;
 
 /// The limits of the device that the kernel returned with the context.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
+    /// Where the memory of rings comes from.
+    memory: BlockSource,
     /// Maximum size in bytes of a send request and of a receive request.
     max_send: u32,
     max_receive: u32,
@@ -131,6 +134,7 @@ pub struct Formats {
 impl Limits {
     pub(crate) fn new(answer: &AllocUcontextResp) -> Self {
         Self {
+            memory: BlockSource::default(),
             max_send: answer.max_sq_desc_sz.into(),
             max_receive: answer.max_rq_desc_sz.into(),
             max_send_blocks: answer.max_send_wqebb,

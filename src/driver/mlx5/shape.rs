@@ -123,7 +123,7 @@ impl QpPlan {
             Form::Messages | Form::Extended | Form::Datagrams => receives.bytes(),
         };
         let record = page(sends_at + page(sends.bytes()));
-        let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let memory = limits.memory.block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let counters = [word(op, &memory, record + 4 * SND_DBR)?, word(op, &memory, record + 4 * RCV_DBR)?];
         let (send_units, receive_units) =
             (part(&memory, sends_at, sends.bytes())?, part(&memory, 0, receives.bytes())?);

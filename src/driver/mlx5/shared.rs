@@ -68,7 +68,7 @@ impl SrqPlan {
         let (entries, stride) = size(depth, segments, limits).map_err(|hint| sizes::refused(op, hint))?;
         let bytes = entries as usize * stride as usize;
         let record = bytes.next_multiple_of(4096);
-        let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let memory = limits.memory.block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) =
             (part(op, &memory, 0, bytes.max(LEAST_MEMORY))?, word(op, &memory, record + 4 * RCV_DBR)?);
         // The largest stride has fewer.

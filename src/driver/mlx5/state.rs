@@ -18,6 +18,7 @@ use crate::driver::seam::{CqShape, Kernel, QpShape};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
+use crate::kernel::mapping::source::BlockSource;
 
 /// The largest completion queue that is small enough to be created without checking the device's limit first: 1 MiB, with entries of 64
 /// bytes.
@@ -35,6 +36,8 @@ pub(crate) struct State {
     next_index: AtomicU32,
     /// Maximum number of entries of a completion queue; zero until it is known.
     max_cqe: AtomicU32,
+    /// Where the program wants the memory of rings, if it has said so.
+    memory: Mutex<BlockSource>,
 }
 
 impl State {
@@ -43,6 +46,18 @@ impl State {
         if let Ok((answer, _)) = AllocUcontextResp::read_from_prefix(answer) {
             self.limits = Limits::new(&answer);
         }
+    }
+
+    /// The limits, with the source of memory that rings have from now on.
+    fn limits(&self) -> Limits {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Limits { memory, ..self.limits.clone() }
+    }
+
+    /// Rings that are created from now on are in memory of this source.
+    #[cfg(feature = "raw")]
+    pub(crate) fn use_memory(&self, source: BlockSource) {
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = source;
     }
 
     #[cfg(feature = "raw")]
@@ -57,7 +72,7 @@ impl State {
         kernel: &dyn Kernel,
     ) -> Result<CqPlan> {
         self.check_cqe(op, shape.entries, kernel)?;
-        let mut limits = self.limits;
+        let mut limits = self.limits();
         if let Some(size) = shape.driver.entry_size {
             if !matches!(size, 64 | 128) {
                 return Err(Error::outside(op, "bytes of a completion", size, "64 or 128"));
@@ -77,7 +92,7 @@ impl State {
     ) -> Result<QpPlan> {
         let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
         let wanted = Wanted { cap: shape.cap, operations: shape.operations, flags: shape.driver.flags };
-        QpPlan::new(op, form, &wanted, &self.limits, registers, ends, index)
+        QpPlan::new(op, form, &wanted, &self.limits(), registers, ends, index)
     }
 
     /// A shared receive queue; one of extended connections completes in `queue`.
@@ -90,7 +105,7 @@ impl State {
     ) -> Result<SrqPlan> {
         // Before the lock of the completion queue is taken.
         kernel.take(op)?;
-        SrqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
+        SrqPlan::new(op, depth, segments, &self.limits(), queue, || self.next_index())
     }
 
     pub(in crate::driver) fn plan_wq(
@@ -103,7 +118,7 @@ impl State {
     ) -> Result<WqPlan> {
         // Before the lock of the completion queue is taken.
         kernel.take(op)?;
-        WqPlan::new(op, depth, segments, &self.limits, queue, || self.next_index())
+        WqPlan::new(op, depth, segments, &self.limits(), queue, || self.next_index())
     }
 
     /// Refuses a completion queue that is larger than the device's maximum, before its memory is allocated. Small queues are always

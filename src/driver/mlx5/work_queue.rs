@@ -45,7 +45,7 @@ impl WqPlan {
         }
         let ring = ReceiveRing::new(depth, segments, limits).map_err(|hint| refused(op, hint))?;
         let record = ring.bytes().next_multiple_of(4096);
-        let memory = Mapping::block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
+        let memory = limits.memory.block(record + 4096).map_err(|errno| Error::kernel(op, errno))?;
         let (units, counter) =
             (part(op, &memory, 0, ring.bytes())?, word(op, &memory, record + 4 * RCV_DBR)?);
         let queues =

@@ -77,6 +77,8 @@ enum Keep {
     Mut(Arc<MmapMut>),
     Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
     Boxed(Arc<Boxed>),
+    #[cfg(any(feature = "raw", test))]
+    Owner(#[expect(dead_code, reason = "held for its Drop")] Arc<dyn std::any::Any + Send + Sync>),
     /// The caller keeps it.
     Caller,
 }
@@ -464,35 +466,9 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 pub(crate) mod barrier;
 pub(crate) mod page;
 mod register;
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
+pub(crate) mod source;
 mod value;
 
 #[cfg(test)]
 mod tests;
-
-#[cfg(test)]
-mod raw_tests {
-    use super::*;
-
-    #[test]
-    fn unaligned_memory_has_no_unaligned_words() {
-        for (skip, len) in [(0, 9), (1, 9), (2, 4), (3, 2), (5, 21)] {
-            let mut memory = [0xff_u8; 32];
-            let base = NonNull::new(memory.as_mut_ptr()).unwrap();
-            // SAFETY: inside `memory`, which nothing else uses while the mapping exists.
-            let map = unsafe { Mapping::from_raw(base.add(skip), len) };
-            assert!(map.write(0, &vec![skip as u8; len]));
-            for offset in 0..len {
-                let is_word = (map.address() + offset as u64).is_multiple_of(4) && offset + 4 <= len;
-                assert_eq!(map.words::<1>(offset).is_some(), is_word);
-            }
-            let mut back = vec![0; len];
-            assert!(map.read(0, &mut back));
-            assert_eq!(back, vec![skip as u8; len]);
-            assert!(Box::<[u8]>::try_from(map).is_err());
-            let (inside, outside): (Vec<_>, Vec<_>) =
-                memory.iter().enumerate().partition(|(at, _)| (skip..skip + len).contains(at));
-            assert!(inside.iter().all(|(_, byte)| usize::from(**byte) == skip));
-            assert!(outside.iter().all(|(_, byte)| **byte == 0xff));
-        }
-    }
-}

@@ -25,6 +25,7 @@ names! { uverbs_mlx5_create_qp => mlx5dv_create_qp }
 names! { uverbs_mlx5_create_wq => mlx5dv_create_wq }
 names! { uverbs_mlx5_destroy_action => mlx5dv_dr_action_destroy }
 names! { uverbs_mlx5_is_supported => mlx5dv_is_supported }
+names! { uverbs_mlx5_set_context_attr => mlx5dv_set_context_attr }
 names! { uverbs_mlx5_open_device => mlx5dv_open_device }
 
 names! { uverbs_mlx5_export_sizes => _mlx5dv_get_export_sizes }
@@ -75,7 +76,7 @@ names! { uverbs_unsupported =>
     mlx5dv_get_data_direct_sysfs_path mlx5dv_map_ah_to_qp mlx5dv_modify_qp_lag_port mlx5dv_modify_qp_sched_elem
     mlx5dv_modify_qp_udp_sport mlx5dv_qp_cancel_posted_send_wrs mlx5dv_query_qp_lag_port mlx5dv_reserved_qpn_alloc
     mlx5dv_reserved_qpn_dealloc mlx5dv_sched_leaf_destroy mlx5dv_sched_leaf_modify mlx5dv_sched_node_destroy
-    mlx5dv_sched_node_modify mlx5dv_set_context_attr mlx5dv_var_export mlx5dv_vfio_get_events_fd
+    mlx5dv_sched_node_modify mlx5dv_var_export mlx5dv_vfio_get_events_fd
     mlx5dv_vfio_process_events
 }
 

@@ -29,6 +29,7 @@ one! {
     uverbs_mlx5_is_supported => mlx5::is_supported;
     uverbs_mlx5_open_device => mlx5::open_device;
     uverbs_mlx5_query_device => mlx5::query_device;
+    uverbs_mlx5_set_context_attr => mlx5::set_context_attr;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;
     uverbs_unsupported_minus_one => unsupported_minus_one;

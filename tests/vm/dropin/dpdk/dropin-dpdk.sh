@@ -23,13 +23,13 @@ vm=$(dirname "$0")/../..
 
 # The flows of this mode are those of libibverbs: rules with a count action, whose counters are read. Completions are compressed, as DPDK asks for by
 # default. DPDK 25.11 by default has one memory for the rings of all sends, which needs commands to the firmware.
-session() { # session LIBRARY
+session() { # session LIBRARY [--two]
     case $suite in
     sid) more=txq_mem_algn=0 ;;
     *) more= ;;
     esac
-    # shellcheck disable=SC2086  # a word or none
-    mkdir -p /tmp/dpdk && "$PYTHON" "$vm/dropin/dpdk/session" "$root" "$1" "$pci" "$MLX5_CONTROL" dv_flow_en=0 $more
+    # shellcheck disable=SC2086  # words or none
+    mkdir -p /tmp/dpdk && "$PYTHON" "$vm/dropin/dpdk/session" ${2:-} "$root" "$1" "$pci" "$MLX5_CONTROL" dv_flow_en=0 $more
 }
 
 # What a user of testpmd sees: equal with both libraries, and with every packet of every rule counted.
@@ -41,13 +41,27 @@ testpmd() {
     grep -qx 'wrong counts: 0 of 11' "$OUT/$name.ours" && grep -qx 'exit status 0' "$OUT/$name.ours"
 }
 
+# Two processes with one port. They need memory that both can map.
+two_processes() {
+    session - --two >"$OUT/$name.theirs" || return
+    session /tmp/dropin --two >"$OUT/$name.ours" || return
+    cat "$OUT/$name.ours"
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 || return
+    grep -qx 'second: 7 packets: .*' "$OUT/$name.ours" && grep -qx 'second sent: 8' "$OUT/$name.ours" && grep -qx 'second: exit status 0' "$OUT/$name.ours"
+}
+
+# Large pages.
+make_shared() { echo 100 >/proc/sys/vm/nr_hugepages && mkdir -p /dev/hugepages && mount -t hugetlbfs none /dev/hugepages; }
+
 begin make_device
+step shared-memory make_shared
 step roots mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose roots /mnt || finish
 pci=$(basename "$(readlink "/sys/class/infiniband/$device/device")")
 for suite in $DATAPATH; do
     eval "root=/mnt/\$(basename \"\$DATAPATH_$suite\")"
     step "$suite-root" enter "$root" || continue
     step "$suite-testpmd" testpmd
+    step "$suite-two-processes" two_processes
     # The driver makes queues of its own when memory is first registered, and keeps them.
     [ -e "$OUT/resources.before" ] || resources >"$OUT/resources.before"
 done

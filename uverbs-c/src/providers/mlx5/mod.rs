@@ -3,12 +3,14 @@
 //! Source of layouts, checks and errors: mlx5dv.h, and providers/mlx5/mlx5.c, verbs.c and cq.c, rdma-core 65.
 
 mod create;
+mod memory;
 mod objects;
 mod steering;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::create::{create_cq, create_qp, create_wq};
+pub(crate) use self::memory::set_context_attr;
 pub(crate) use self::objects::{init_obj, init_obj_0};
 pub(crate) use self::steering::{create_dest_qp, destroy_action};
 
