@@ -45,7 +45,7 @@ impl Wakers {
 /// The events of one identifier, and who waits for them.
 #[derive(Debug, Default)]
 struct Place {
-    events: VecDeque<EventResp>,
+    events: VecDeque<Box<EventResp>>,
     wakers: Wakers,
     ahead: Option<Box<Ahead>>,
 }
@@ -102,7 +102,7 @@ impl Dispatch {
     }
 
     /// Puts the events that its earlier manager had read before those that were read here.
-    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<EventResp>) {
+    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<Box<EventResp>>) {
         if let Some(place) = self.places.get_mut(&uid) {
             events.append(&mut place.events);
             place.events = events;
@@ -110,7 +110,7 @@ impl Dispatch {
     }
 
     /// Removes the place of an identifier that goes to another manager, and returns its events. Nobody waits for it.
-    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<EventResp> {
+    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<Box<EventResp>> {
         // Its number may soon be that of another identifier.
         self.behind.take_if(|behind| behind.uid == uid);
         self.places.remove(&uid).map(|place| place.events).unwrap_or_default()
@@ -136,13 +136,9 @@ impl Dispatch {
     }
 
     /// Puts an event into its place.
-    pub(super) fn give(&mut self, event: EventResp) -> Given {
+    pub(super) fn give(&mut self, event: Box<EventResp>) -> Given {
         match self.places.get_mut(&event.uid) {
             Some(place) => {
-                if place.events.capacity() == 0 {
-                    // Most identifiers have one event at a time.
-                    place.events.reserve_exact(1);
-                }
                 place.events.push_back(event);
                 Given { wakers: std::mem::take(&mut place.wakers), orphan: None }
             }
@@ -154,7 +150,7 @@ impl Dispatch {
     }
 
     /// The next event of an identifier.
-    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<EventResp> {
+    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<Box<EventResp>> {
         let Some(place) = self.places.get_mut(&uid) else { return Poll::Pending };
         if let Some(event) = place.events.pop_front() {
             return Poll::Ready(event);
@@ -261,8 +257,8 @@ mod tests {
         (count.clone(), Waker::from(count))
     }
 
-    fn event(uid: u64, event: u32, id: u32) -> EventResp {
-        EventResp { uid, event, id, ..EventResp::default() }
+    fn event(uid: u64, event: u32, id: u32) -> Box<EventResp> {
+        Box::new(EventResp { uid, event, id, ..EventResp::default() })
     }
 
     #[test]

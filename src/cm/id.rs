@@ -78,7 +78,7 @@ impl Id {
     }
 
     /// The next event.
-    pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<EventResp>> + '_ {
+    pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<Box<EventResp>>> + '_ {
         poll_fn(move |context| self.shared.take(op, self.uid, context.waker()))
     }
 

@@ -32,8 +32,8 @@ pub struct Incoming<T: Managed = Rc> {
 }
 
 impl<T: Managed> Incoming<T> {
-    pub(super) fn new(id: Id, event: EventResp) -> Self {
-        let (private_data, asked) = T::asked(&event);
+    pub(super) fn new(id: Id, event: &EventResp) -> Self {
+        let (private_data, asked) = T::asked(event);
         Self { id, private_data, asked }
     }
 

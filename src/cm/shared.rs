@@ -154,7 +154,7 @@ impl Shared {
     /// Reads one event and gives it to its identifier.
     pub(super) fn read(&self, op: &'static str, kind: Kind) -> Result<Read> {
         self.origin.check(op)?;
-        let mut event = EventResp::default();
+        let mut event = Box::<EventResp>::default();
         // Under the lock: a thread that begins to sleep afterwards has seen what was read before.
         let mut dispatch = self.dispatch();
         if !dispatch.may_read(kind) {
@@ -179,7 +179,7 @@ impl Shared {
     }
 
     /// The next event of an identifier, for a future.
-    pub(super) fn take(&self, op: &'static str, uid: u64, waker: &Waker) -> Poll<Result<EventResp>> {
+    pub(super) fn take(&self, op: &'static str, uid: u64, waker: &Waker) -> Poll<Result<Box<EventResp>>> {
         self.origin.check(op)?;
         self.dispatch().take(uid, waker).map(Ok)
     }
@@ -190,7 +190,7 @@ impl Shared {
         op: &'static str,
         behind: Behind,
         waker: &Waker,
-    ) -> Poll<Result<EventResp>> {
+    ) -> Poll<Result<Box<EventResp>>> {
         self.origin.check(op)?;
         let mut dispatch = self.dispatch();
         let event = dispatch.take(behind.uid, waker);
@@ -222,7 +222,7 @@ impl Shared {
     }
 
     /// Gives an event to its identifier again, and wakes whoever waits for it.
-    pub(super) fn give_back(&self, event: EventResp) {
+    pub(super) fn give_back(&self, event: Box<EventResp>) {
         let given = self.dispatch().give(event);
         given.wake();
     }
@@ -233,7 +233,7 @@ impl Shared {
         // The bits of a signed number, as the kernel has it.
         let event =
             EventResp { uid, id, event: CONNECT_ERROR, status: status as u32, ..EventResp::default() };
-        let given = self.dispatch().give(event);
+        let given = self.dispatch().give(Box::new(event));
         given.wake();
     }
 }

@@ -106,7 +106,7 @@ impl Shared {
         request: &R,
     ) -> Result<()> {
         self.check_origin(op)?;
-        let (mut event, mut nothing) = (EventResp::default(), ());
+        let (mut event, mut nothing) = (Box::<EventResp>::default(), ());
         let mut dispatch = self.dispatch();
         if !dispatch.may_read(Kind::Task) {
             drop(dispatch);
@@ -150,7 +150,7 @@ impl Id {
         &self,
         op: &'static str,
         step: Step,
-    ) -> impl Future<Output = Result<EventResp>> + '_ {
+    ) -> impl Future<Output = Result<Box<EventResp>>> + '_ {
         let behind = Behind { uid: self.uid, id: self.id, step };
         poll_fn(move |context| self.shared.take_before(op, behind, context.waker()))
     }
