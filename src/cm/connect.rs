@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use uverbs_abi::cm::{Accept, CONNECT_RESPONSE, ConnParam, Connect as Request, ESTABLISHED};
 use uverbs_abi::types::AccessFlags;
+use uverbs_abi::write::QpAttr;
 
 use super::connection::Connection;
+use super::dispatch::Kind;
 use super::error::{ConnectError, check, private_data};
 use super::id::Id;
 use super::parameters::{Parameters, parameters};
+use super::resolve::route;
+use super::steps::Step;
 use super::waiting::Waiting;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::Data;
 use crate::verbs::qp::{QueuePair, Rc};
 
@@ -32,8 +36,8 @@ pub struct Connect {
 parameters!(Connect, OP, Data::Request);
 
 impl Connect {
-    pub(super) fn new(id: Id, mut qp: QueuePair<Rc>) -> Result<Self> {
-        let parameters = Parameters::begin(OP, &id, &mut qp)?;
+    pub(super) fn new(id: Id, attributes: &QpAttr, mut qp: QueuePair<Rc>) -> Result<Self> {
+        let parameters = Parameters::begin(attributes, None, &mut qp)?;
         Ok(Self { id, qp, parameters })
     }
 
@@ -52,33 +56,47 @@ impl Connect {
         Waiting::new(&shared, OP, self.run())
     }
 
-    pub(super) async fn run(self) -> Result<Connection, ConnectError> {
+    // Not an `async fn`, whose future has room for what it is given twice.
+    pub(super) fn run(self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
         let Self { id, qp, parameters } = self;
         let mut ends = Ends(Some((id, qp)));
-        if let Some((id, qp)) = &mut ends.0 {
-            let conn_param = parameters.of(qp, (u8::MAX, u8::MAX))?;
-            parameters.allow(qp)?;
-            ask(id, parameters.is_iwarp, Request { conn_param, id: id.id, ..Request::default() })?;
-        }
-        while let Some((id, qp)) = &mut ends.0 {
-            let event = id.event(OP).await?;
-            // Only a request without an answer makes the kernel wait when it is destroyed.
-            id.may_block(false);
-            check(OP, &event)?;
-            match event.event {
-                CONNECT_RESPONSE => {
-                    parameters.make_ready(OP, id, qp, None)?;
-                    let (uid, conn_param) = (id.uid, ConnParam::default());
-                    id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })?;
+        async move {
+            if let Some((id, qp)) = &mut ends.0 {
+                let conn_param = parameters.of(qp, (u8::MAX, u8::MAX))?;
+                parameters.allow(qp)?;
+                let request = Request { conn_param, id: id.id, ..Request::default() };
+                match parameters.is_iwarp {
+                    true => {
+                        id.shared.read(OP, Kind::Task)?;
+                        route(OP, id).await?;
+                        connect_in_helper(id, request)?;
+                    }
+                    false => connect(id, &request).await?,
                 }
-                ESTABLISHED => {}
-                _ => continue,
             }
-            if let Some((id, qp)) = ends.0.take() {
-                return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
+            while let Some((id, qp)) = &mut ends.0 {
+                let event = match parameters.is_iwarp {
+                    true => id.event(OP).await?,
+                    false => id.event_before(OP, Step::Ready).await?,
+                };
+                // Only a request without an answer makes the kernel wait when it is destroyed.
+                id.may_block(false);
+                check(OP, &event)?;
+                match event.event {
+                    CONNECT_RESPONSE => {
+                        parameters.make_ready(OP, id, qp, None)?;
+                        let (uid, conn_param) = (id.uid, ConnParam::default());
+                        id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })?;
+                    }
+                    ESTABLISHED => {}
+                    _ => continue,
+                }
+                if let Some((id, qp)) = ends.0.take() {
+                    return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
+                }
             }
+            Err(Error::malformed(OP, "the connection was handed over twice").into())
         }
-        Err(Error::malformed(OP, "the connection was handed over twice").into())
     }
 }
 
@@ -103,11 +121,19 @@ impl Drop for Ends {
     }
 }
 
-/// Sends the request. Over iWARP the kernel connects before it returns, so a helper does it.
-fn ask(id: &Id, is_iwarp: bool, request: Request) -> Result<()> {
-    if !is_iwarp {
-        return id.request(OP, &request);
+/// Sends the request. The route is there in most cases, and its event is read by the same system call; else it is waited for.
+async fn connect(id: &Id, request: &Request) -> Result<(), ConnectError> {
+    match id.shared.request_and_read(OP, request) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            route(OP, id).await?;
+            Ok(id.request(OP, request)?)
+        }
+        sent => Ok(sent?),
     }
+}
+
+/// Sends the request over iWARP, where the kernel connects before it returns.
+fn connect_in_helper(id: &Id, request: Request) -> Result<()> {
     id.may_block(true);
     let (uid, id, shared) = (id.uid, id.id, Arc::clone(&id.shared));
     shared.help(move |shared| {

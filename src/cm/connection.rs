@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker, ready};
 
@@ -62,6 +63,8 @@ pub struct Link {
     id: Id,
     is_iwarp: bool,
     closed: Mutex<Option<Closed>>,
+    /// Whether this side has ended it.
+    has_left: AtomicBool,
 }
 
 impl Link {
@@ -91,8 +94,9 @@ impl Link {
             let event = ready!(self.id.shared.take(op, self.id.uid, waker))?;
             let Some(closed) = Closed::of(&event) else { continue };
             *self.ended() = Some(closed);
-            if closed == Closed::Disconnected && !self.is_iwarp {
-                // The answer to the other side's end; after an end of our own there is nothing to answer, and this is refused.
+            if closed == Closed::Disconnected && !self.is_iwarp && !self.has_left.load(Ordering::Relaxed) {
+                // The answer to the other side's end. After an end of our own the event is the other side's answer; if it has left at the
+                // same time, it has its own event.
                 let _ = self.id.request(op, &Disconnect { id: self.id.id });
             }
             // Another waiter may have looked between the two and sleep: this wakes it.
@@ -119,7 +123,10 @@ impl Link {
                 // The connection has ended in the meantime: the event says how.
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {}
                 Err(error) if error.kind() == ErrorKind::Disassociated => {}
-                other => other?,
+                other => {
+                    other?;
+                    self.has_left.store(true, Ordering::Relaxed);
+                }
             }
         }
         self.end(op).await
@@ -146,7 +153,7 @@ impl Link {
 
 impl Connection {
     pub(super) fn new(id: Id, qp: QueuePair<Rc>, is_iwarp: bool, private_data: Vec<u8>) -> Self {
-        let link = Link { id, is_iwarp, closed: Mutex::new(None) };
+        let link = Link { id, is_iwarp, closed: Mutex::new(None), has_left: AtomicBool::new(false) };
         Self { link, qp, private_data }
     }
 

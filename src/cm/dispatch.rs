@@ -12,6 +12,8 @@ use std::task::{Poll, Waker};
 
 use uverbs_abi::cm::{CONNECT_REQUEST, EventResp};
 
+use super::steps::{Ahead, Behind, Step};
+
 /// The last number of any manager: an identifier keeps its number when it moves to another one.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
@@ -19,15 +21,33 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Thread,
-    #[cfg_attr(not(any(feature = "tokio", test)), allow(dead_code))]
     Task,
+}
+
+/// Who waits for an event: mostly one.
+#[derive(Debug, Default)]
+pub(super) struct Wakers {
+    first: Option<Waker>,
+    others: Vec<Waker>,
+}
+
+impl Wakers {
+    fn add(&mut self, waker: &Waker) {
+        match &self.first {
+            None => self.first = Some(waker.clone()),
+            Some(first) if first.will_wake(waker) => {}
+            Some(_) if self.others.iter().any(|known| known.will_wake(waker)) => {}
+            Some(_) => self.others.push(waker.clone()),
+        }
+    }
 }
 
 /// The events of one identifier, and who waits for them.
 #[derive(Debug, Default)]
 struct Place {
-    events: VecDeque<EventResp>,
-    wakers: Vec<Waker>,
+    events: VecDeque<Box<EventResp>>,
+    wakers: Wakers,
+    ahead: Option<Box<Ahead>>,
 }
 
 /// Those of one kind that want to read.
@@ -42,15 +62,15 @@ struct Turn {
 /// What to do after the lock was released.
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    pub(super) wakers: Vec<Waker>,
+    wakers: Wakers,
     /// A new connection for a listener that is gone: to be destroyed.
-    pub(super) orphan: Option<u32>,
+    orphan: Option<u32>,
 }
 
 impl Given {
     /// Wakes everyone. Not under the lock, because a waker runs other code.
     pub(super) fn wake(self) -> Option<u32> {
-        self.wakers.into_iter().for_each(Waker::wake);
+        self.wakers.first.into_iter().chain(self.wakers.others).for_each(Waker::wake);
         self.orphan
     }
 }
@@ -58,6 +78,7 @@ impl Given {
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
     places: BTreeMap<u64, Place>,
+    behind: Option<Behind>,
     threads: Turn,
     tasks: Turn,
 }
@@ -81,7 +102,7 @@ impl Dispatch {
     }
 
     /// Puts the events that its earlier manager had read before those that were read here.
-    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<EventResp>) {
+    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<Box<EventResp>>) {
         if let Some(place) = self.places.get_mut(&uid) {
             events.append(&mut place.events);
             place.events = events;
@@ -89,7 +110,9 @@ impl Dispatch {
     }
 
     /// Removes the place of an identifier that goes to another manager, and returns its events. Nobody waits for it.
-    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<EventResp> {
+    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<Box<EventResp>> {
+        // Its number may soon be that of another identifier.
+        self.behind.take_if(|behind| behind.uid == uid);
         self.places.remove(&uid).map(|place| place.events).unwrap_or_default()
     }
 
@@ -113,7 +136,7 @@ impl Dispatch {
     }
 
     /// Puts an event into its place.
-    pub(super) fn give(&mut self, event: EventResp) -> Given {
+    pub(super) fn give(&mut self, event: Box<EventResp>) -> Given {
         match self.places.get_mut(&event.uid) {
             Some(place) => {
                 place.events.push_back(event);
@@ -121,21 +144,42 @@ impl Dispatch {
             }
             None => {
                 let orphan = (event.event == CONNECT_REQUEST).then_some(event.id);
-                Given { wakers: Vec::new(), orphan }
+                Given { wakers: Wakers::default(), orphan }
             }
         }
     }
 
     /// The next event of an identifier.
-    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<EventResp> {
+    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<Box<EventResp>> {
         let Some(place) = self.places.get_mut(&uid) else { return Poll::Pending };
         if let Some(event) = place.events.pop_front() {
             return Poll::Ready(event);
         }
-        if !place.wakers.iter().any(|known| known.will_wake(waker)) {
-            place.wakers.push(waker.clone());
-        }
+        place.wakers.add(waker);
         Poll::Pending
+    }
+
+    /// Has the next reader make a step too. One at a time: a step that was not made by a reader is made afterwards.
+    pub(super) fn put_behind(&mut self, behind: Behind) {
+        self.behind = Some(behind);
+    }
+
+    /// The step that this reader makes.
+    pub(super) fn take_behind(&mut self) -> Option<Behind> {
+        self.behind.take()
+    }
+
+    /// Keeps what was made of a step.
+    pub(super) fn keep(&mut self, uid: u64, ahead: Ahead) {
+        if let Some(place) = self.places.get_mut(&uid) {
+            place.ahead = Some(Box::new(ahead));
+        }
+    }
+
+    /// What was made of a step, whose turn it is now.
+    pub(super) fn ahead(&mut self, uid: u64, step: Step) -> Option<Box<Ahead>> {
+        self.behind.take_if(|behind| behind.uid == uid);
+        self.places.get_mut(&uid)?.ahead.take_if(|ahead| ahead.step == step)
     }
 
     fn turn(&mut self, kind: Kind) -> &mut Turn {
@@ -213,8 +257,8 @@ mod tests {
         (count.clone(), Waker::from(count))
     }
 
-    fn event(uid: u64, event: u32, id: u32) -> EventResp {
-        EventResp { uid, event, id, ..EventResp::default() }
+    fn event(uid: u64, event: u32, id: u32) -> Box<EventResp> {
+        Box::new(EventResp { uid, event, id, ..EventResp::default() })
     }
 
     #[test]

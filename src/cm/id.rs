@@ -15,6 +15,25 @@ use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::{Request, decode};
 
+/// Without the bits that are not attributes of a queue pair but of InfiniBand's paths, and that modifying refuses.
+pub(super) fn of_queue_pair(mut attributes: QpAttr) -> QpAttr {
+    attributes.qp_attr_mask &= (1 << 21) - 1;
+    attributes
+}
+
+/// Whether attributes for the state INIT are those of a port of iWARP, which has no partition keys.
+pub(super) fn is_iwarp(attributes: &QpAttr) -> bool {
+    !QpAttrMask::from_bits_retain(attributes.qp_attr_mask).contains(QpAttrMask::PKEY_INDEX)
+}
+
+/// That attributes for the state INIT are not those of a port of iWARP.
+pub(super) fn is_of_datagrams(op: &'static str, attributes: &QpAttr) -> Result<()> {
+    match is_iwarp(attributes) {
+        true => Err(Error::refused(op, Errno::EOPNOTSUPP, "iWARP has connections only, and no datagrams")),
+        false => Ok(()),
+    }
+}
+
 /// An identifier with its place for events.
 #[derive(Debug)]
 pub(super) struct Id {
@@ -50,7 +69,7 @@ impl Id {
         Self::with(shared, uid, id)
     }
 
-    fn with(shared: &Arc<Shared>, uid: u64, id: u32) -> Self {
+    pub(super) fn with(shared: &Arc<Shared>, uid: u64, id: u32) -> Self {
         Self { shared: shared.clone(), uid, id, bell: None, may_block: AtomicBool::new(false) }
     }
 
@@ -59,35 +78,25 @@ impl Id {
     }
 
     /// The next event.
-    pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<EventResp>> + '_ {
+    pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<Box<EventResp>>> + '_ {
         poll_fn(move |context| self.shared.take(op, self.uid, context.waker()))
     }
 
     /// The attributes of the queue pair for its next state.
     pub(super) fn attributes(&self, op: &'static str, state: u8) -> Result<QpAttr> {
         let request = InitQpAttr { id: self.id, qp_state: state.into(), ..InitQpAttr::default() };
-        let mut attributes = self.request(op, &request)?;
-        // Bits beyond are not attributes of a queue pair but of InfiniBand's paths, and modifying refuses them.
-        attributes.qp_attr_mask &= (1 << 21) - 1;
-        Ok(attributes)
+        Ok(of_queue_pair(self.request(op, &request)?))
     }
 
-    /// The attributes for the state INIT, and whether the port is one of iWARP, which has no partition keys.
+    /// The attributes for the state INIT, and whether the port is one of iWARP.
     pub(super) fn first_attributes(&self, op: &'static str) -> Result<(QpAttr, bool)> {
         let attributes = self.attributes(op, qp_state::INIT)?;
-        let mask = QpAttrMask::from_bits_retain(attributes.qp_attr_mask);
-        Ok((attributes, !mask.contains(QpAttrMask::PKEY_INDEX)))
+        Ok((attributes, is_iwarp(&attributes)))
     }
 
     /// That the device has datagrams.
     pub(super) fn has_datagrams(&self, op: &'static str) -> Result<()> {
-        let (_, is_iwarp) = self.first_attributes(op)?;
-        match is_iwarp {
-            true => {
-                Err(Error::refused(op, Errno::EOPNOTSUPP, "iWARP has connections only, and no datagrams"))
-            }
-            false => Ok(()),
-        }
+        is_of_datagrams(op, &self.attributes(op, qp_state::INIT)?)
     }
 
     /// Whether the device is this one.

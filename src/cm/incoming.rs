@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
-use uverbs_abi::types::AccessFlags;
+use uverbs_abi::types::{AccessFlags, qp_state};
 
 use super::connection::Connection;
 use super::error::{ConnectError, check};
@@ -32,8 +32,8 @@ pub struct Incoming<T: Managed = Rc> {
 }
 
 impl<T: Managed> Incoming<T> {
-    pub(super) fn new(id: Id, event: EventResp) -> Self {
-        let (private_data, asked) = T::asked(&event);
+    pub(super) fn new(id: Id, event: &EventResp) -> Self {
+        let (private_data, asked) = T::asked(event);
         Self { id, private_data, asked }
     }
 
@@ -87,7 +87,10 @@ impl Incoming<Rc> {
     #[doc(alias = "rdma_accept")]
     pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
         let Self { id, private_data, asked: depths } = self;
-        let parameters = Parameters::begin(OP, &id, &mut qp)
+        let states = [qp_state::INIT, qp_state::RTR, qp_state::RTS];
+        let parameters = id
+            .attributes_of(OP, states)
+            .and_then(|[first, receive, send]| Parameters::begin(&first, Some([receive, send]), &mut qp))
             .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the other side may have left"))?;
         Ok(Accept { id, qp, parameters, private_data, depths })
     }
@@ -127,21 +130,24 @@ impl Accept {
         Waiting::new(&shared, OP, self.run())
     }
 
-    pub(super) async fn run(mut self) -> Result<Connection, ConnectError> {
-        let conn_param = self.parameters.of(&self.qp, self.depths)?;
-        self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
-        let (uid, id) = (self.id.uid, self.id.id);
-        let request = Request { uid, conn_param, id, ..Request::default() };
-        self.id.request(OP, &request).map_err(|error| match error.errno().map(Errno::from_raw) {
-            Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
-            _ => error,
-        })?;
-        loop {
-            let event = self.id.event(OP).await?;
-            check(OP, &event)?;
-            if event.event == ESTABLISHED {
-                let Self { id, qp, parameters, private_data, .. } = self;
-                return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data));
+    // Not an `async fn`, whose future has room for what it is given twice.
+    pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
+        async move {
+            let conn_param = self.parameters.of(&self.qp, self.depths)?;
+            self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
+            let (uid, id) = (self.id.uid, self.id.id);
+            let request = Request { uid, conn_param, id, ..Request::default() };
+            self.id.request(OP, &request).map_err(|error| match error.errno().map(Errno::from_raw) {
+                Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
+                _ => error,
+            })?;
+            loop {
+                let event = self.id.event(OP).await?;
+                check(OP, &event)?;
+                if event.event == ESTABLISHED {
+                    let Self { id, qp, parameters, private_data, .. } = self;
+                    return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data));
+                }
             }
         }
     }

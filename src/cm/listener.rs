@@ -116,7 +116,7 @@ impl<T: Managed> Listener<T> {
         loop {
             let event = self.id.event("cm.next").await?;
             match event.event {
-                CONNECT_REQUEST => return Ok(Incoming::new(Id::adopt(&self.id.shared, event.id), event)),
+                CONNECT_REQUEST => return Ok(Incoming::new(Id::adopt(&self.id.shared, event.id), &event)),
                 DEVICE_REMOVAL => return Err(Error::device_gone("cm.next")),
                 _ => {}
             }

@@ -70,6 +70,7 @@ mod parameters;
 mod resolve;
 mod shared;
 mod sleeper;
+mod steps;
 #[cfg(feature = "tokio")]
 mod task;
 mod waiting;

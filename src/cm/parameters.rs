@@ -1,9 +1,10 @@
 //! What both sides say about a connection, and how a queue pair is made ready for it.
 
 use uverbs_abi::cm::ConnParam;
-use uverbs_abi::types::{AccessFlags, qp_state};
+use uverbs_abi::types::AccessFlags;
+use uverbs_abi::write::QpAttr;
 
-use super::id::Id;
+use super::id::{Id, is_iwarp};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::manager::Data;
 use crate::verbs::qp::{Attributes, QpState, QueuePair, Rc};
@@ -32,6 +33,8 @@ pub(super) struct Parameters {
     pub(super) rnr_timer: u8,
     pub(super) timeout: Option<u8>,
     pub(super) access: Option<AccessFlags>,
+    /// The attributes for the states RTR and RTS, if they are known.
+    last: Option<[QpAttr; 2]>,
 }
 
 /// What the kernel gives a peer that may read: all that a memory region can allow.
@@ -39,10 +42,14 @@ const ACCESS: AccessFlags =
     AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 impl Parameters {
-    /// Moves the queue pair to INIT, and returns parameters with the defaults.
-    pub(super) fn begin(op: &'static str, id: &Id, qp: &mut QueuePair<Rc>) -> Result<Self> {
-        let (attributes, is_iwarp) = id.first_attributes(op)?;
-        let mut first = Attributes::of_manager(&attributes);
+    /// Moves the queue pair to INIT with these attributes, and returns parameters with the defaults.
+    pub(super) fn begin(
+        attributes: &QpAttr,
+        last: Option<[QpAttr; 2]>,
+        qp: &mut QueuePair<Rc>,
+    ) -> Result<Self> {
+        let is_iwarp = is_iwarp(attributes);
+        let mut first = Attributes::of_manager(attributes);
         if !is_iwarp {
             // The kernel would give the rights only later, with the request.
             first = first.access(ACCESS);
@@ -61,6 +68,7 @@ impl Parameters {
             rnr_timer: 12,
             timeout: None,
             access: None,
+            last,
         })
     }
 
@@ -107,9 +115,12 @@ impl Parameters {
         if self.is_iwarp {
             return self.allow(qp);
         }
+        let [receive, send] = match self.last {
+            Some(last) => last,
+            None => id.last_attributes(op)?,
+        };
         // Its own timer is zero, which is the longest: 655 ms.
-        let mut receive =
-            Attributes::of_manager(&id.attributes(op, qp_state::RTR)?).rnr_timer(self.rnr_timer);
+        let mut receive = Attributes::of_manager(&receive).rnr_timer(self.rnr_timer);
         if let Some(access) = self.access {
             receive = receive.access(access);
         }
@@ -117,7 +128,7 @@ impl Parameters {
             receive = receive.incoming_reads(said.responder_resources);
         }
         qp.modify(&receive)?;
-        let mut send = Attributes::of_manager(&id.attributes(op, qp_state::RTS)?);
+        let mut send = Attributes::of_manager(&send);
         if let Some(timeout) = self.timeout {
             send = send.timeout(timeout);
         }

@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{ACK_TIMEOUT, ADDR_RESOLVED, ROUTE_RESOLVED, ResolveAddr, ResolveRoute, TOS};
+use uverbs_abi::cm::{ACK_TIMEOUT, ADDR_RESOLVED, ROUTE_RESOLVED, ResolveAddr, TOS};
+use uverbs_abi::write::QpAttr;
 
 use super::connect::Connect;
-use super::error::{check, status};
-use super::id::Id;
+use super::error::{ConnectError, check, status};
+use super::id::{Id, is_of_datagrams};
 use super::kind::Managed;
 use super::shared::{Shared, not_here};
+use super::steps::Step;
 use super::waiting::Waiting;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -27,9 +29,6 @@ const STEPS: (u32, u32) = (8, 500);
 
 /// How long a neighbour is asked for if the caller sets no shorter deadline.
 const PATIENCE: u32 = 10_000;
-
-/// Time for a route in milliseconds. On RoCE and iWARP it is there at once; on InfiniBand the subnet manager is asked.
-const ROUTE: u32 = 2000;
 
 /// Resolves an address to what the type names: the [`Target`] of a connection or of a look-up, or a [`Group`](super::Group). Created by
 /// [`Manager::resolve`](super::Manager::resolve) and by [`Datagrams`](super::Datagrams).
@@ -81,21 +80,11 @@ impl<T: Managed> Resolve<Target<T>> {
             let hint = format!("{ip} is the address of a group: join it with `Datagrams::group`");
             return Err(Error::refused(OP, Errno::EINVAL, hint));
         }
-        let id = Id::create(&self.shared, OP, T::SPACE)?;
-        for (option, value) in [(TOS, self.type_of_service), (ACK_TIMEOUT, self.ack_timeout)] {
-            if let Some(value) = value {
-                self.shared.set_option(OP, id.id, option, &[value])?;
-            }
-        }
-        address(&id, &self.destination, self.source.as_ref()).await?;
-        id.request(OP, &ResolveRoute { id: id.id, timeout_ms: ROUTE })?;
-        loop {
-            let event = id.event(OP).await?;
-            check(OP, &event)?;
-            if event.event == ROUTE_RESOLVED {
-                return Ok(Target { id, kind: PhantomData });
-            }
-        }
+        let options = [(TOS, self.type_of_service), (ACK_TIMEOUT, self.ack_timeout)];
+        let (to, source) = (&self.destination, self.source.as_ref());
+        let id = address(&self.shared, T::SPACE, options, to, source, Some(Step::Route)).await?;
+        let attributes = id.ask_for_route(OP)?;
+        Ok(Target { id, attributes, kind: PhantomData })
     }
 }
 
@@ -107,8 +96,8 @@ impl Resolve<Target<Rc>> {
         self
     }
 
-    /// Resolves the address and the route. A neighbour that is not known is asked for in short steps, for ten seconds unless the caller's
-    /// deadline ends earlier.
+    /// Resolves the address, and asks for the route, for which [`Connect::establish`] waits. A neighbour that is not known is asked for in
+    /// short steps, for ten seconds unless the caller's deadline ends earlier.
     ///
     /// # Errors
     /// [`TimedOut`](ErrorKind::TimedOut) if no host answers, [`NotFound`](ErrorKind::NotFound) if the interface of the route has no RDMA
@@ -140,30 +129,57 @@ impl Resolve<Target<Ud>> {
         let shared = self.shared.clone();
         Waiting::new(&shared, OP, async {
             let target = self.find().await?;
-            target.id.has_datagrams(OP)?;
+            is_of_datagrams(OP, &target.attributes)?;
+            route(OP, &target.id).await?;
             Ok(target)
         })
     }
 }
 
-/// Resolves the address, in steps.
-pub(super) async fn address(id: &Id, destination: &SocketAddr, source: Option<&SocketAddr>) -> Result<()> {
+/// Creates an identifier with these options, and resolves the address, in steps of time. `then` follows the answer.
+pub(super) async fn address<const N: usize>(
+    shared: &Arc<Shared>,
+    space: (u16, u8),
+    options: [(u32, Option<u8>); N],
+    destination: &SocketAddr,
+    source: Option<&SocketAddr>,
+    then: Option<Step>,
+) -> Result<Id> {
     let (dst_size, dst_addr) = encode(destination);
-    let mut request = ResolveAddr { id: id.id, dst_size, dst_addr, ..ResolveAddr::default() };
+    let (mut step, mut spent) = (STEPS.0, 0);
+    let mut request = ResolveAddr { timeout_ms: step, dst_size, dst_addr, ..ResolveAddr::default() };
     if let Some(source) = source {
         (request.src_size, request.src_addr) = encode(source);
     }
-    let (mut step, mut spent) = (STEPS.0, 0);
+    let (id, mut is_asked) = if options.iter().all(|(_, value)| value.is_none()) {
+        Id::create_for(shared, OP, space, &request)?
+    } else {
+        let id = Id::create(shared, OP, space)?;
+        for (option, value) in options {
+            if let Some(value) = value {
+                shared.set_option(OP, id.id, option, &[value])?;
+            }
+        }
+        (id, false)
+    };
+    request.id = id.id;
     loop {
         request.timeout_ms = step;
-        id.request(OP, &request).map_err(|error| match source {
-            Some(source) => not_here(error, source),
-            None => error.hinted_if(ErrorKind::InvalidInput, "no RDMA device has a route to this address"),
-        })?;
+        if !std::mem::take(&mut is_asked) {
+            id.request(OP, &request).map_err(|error| match source {
+                Some(source) => not_here(error, source),
+                None => {
+                    error.hinted_if(ErrorKind::InvalidInput, "no RDMA device has a route to this address")
+                }
+            })?;
+        }
         let event = loop {
-            let event = id.event(OP).await?;
+            let event = match then {
+                Some(then) => id.event_before(OP, then).await?,
+                None => id.event(OP).await?,
+            };
             if event.event == ADDR_RESOLVED {
-                return Ok(());
+                return Ok(id);
             }
             if check(OP, &event).is_err() {
                 break event;
@@ -177,10 +193,23 @@ pub(super) async fn address(id: &Id, destination: &SocketAddr, source: Option<&S
     }
 }
 
-/// A resolved destination: its device, and the route to it. It is used for one connection, or with [`Ud`] for one look-up.
+/// Waits for the route.
+pub(super) async fn route(op: &'static str, id: &Id) -> Result<(), ConnectError> {
+    loop {
+        let event = id.event(op).await?;
+        check(op, &event)?;
+        if event.event == ROUTE_RESOLVED {
+            return Ok(());
+        }
+    }
+}
+
+/// A resolved destination: its device, and the route to it, which may still be looked for. It is used for one connection, or with [`Ud`] for one look-up.
 #[derive(Debug)]
 pub struct Target<T: Managed = Rc> {
     pub(super) id: Id,
+    /// Those of the queue pair for the state INIT.
+    attributes: QpAttr,
     kind: PhantomData<T>,
 }
 
@@ -214,6 +243,6 @@ impl Target<Rc> {
     /// Those of [`QueuePair::modify`].
     #[doc(alias = "rdma_connect")]
     pub fn connect(self, qp: QueuePair<Rc>) -> Result<Connect> {
-        Connect::new(self.id, qp)
+        Connect::new(self.id, &self.attributes, qp)
     }
 }

@@ -8,12 +8,13 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use uverbs_abi::cm::{CONNECT_ERROR, DestroyId, EventResp, GetEvent, MigrateId, Notify};
+use uverbs_abi::cm::{CONNECT_ERROR, DestroyId, EventResp, MigrateId, Notify};
 use uverbs_abi::types::event_type;
 use zerocopy::FromZeros;
 
-use super::dispatch::{Dispatch, Kind};
+use super::dispatch::{Dispatch, Given, Kind};
 use super::helper::Helper;
+use super::steps::Behind;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::{ManagerCommand, ManagerFile, Request};
@@ -66,6 +67,10 @@ impl Shared {
 
     pub(super) fn device(&self, index: u32) -> Result<Device> {
         (self.devices)(index)
+    }
+
+    pub(super) fn file(&self) -> &dyn ManagerFile {
+        &*self.file
     }
 
     pub(super) fn events(&self) -> BorrowedFd<'_> {
@@ -149,29 +154,50 @@ impl Shared {
     /// Reads one event and gives it to its identifier.
     pub(super) fn read(&self, op: &'static str, kind: Kind) -> Result<Read> {
         self.origin.check(op)?;
-        let mut event = EventResp::default();
+        let mut event = Box::<EventResp>::default();
         // Under the lock: a thread that begins to sleep afterwards has seen what was read before.
         let mut dispatch = self.dispatch();
         if !dispatch.may_read(kind) {
             return Ok(Read::NotOurTurn);
         }
-        match self.file.send(&mut ManagerCommand::new(&GetEvent::default(), &mut event)) {
+        match self.read_with_step(&mut dispatch, &mut event) {
             Ok(()) => {}
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Read::Nothing),
             Err(errno) => return Err(refusal(op, errno)),
         }
         let given = dispatch.give(event);
         drop(dispatch);
-        if let Some(orphan) = given.wake() {
-            self.destroy(orphan);
-        }
+        self.wake(given);
         Ok(Read::Event)
     }
 
+    /// Wakes those for whom an event has come. Not under the lock.
+    pub(super) fn wake(&self, given: Given) {
+        if let Some(orphan) = given.wake() {
+            self.destroy(orphan);
+        }
+    }
+
     /// The next event of an identifier, for a future.
-    pub(super) fn take(&self, op: &'static str, uid: u64, waker: &Waker) -> Poll<Result<EventResp>> {
+    pub(super) fn take(&self, op: &'static str, uid: u64, waker: &Waker) -> Poll<Result<Box<EventResp>>> {
         self.origin.check(op)?;
         self.dispatch().take(uid, waker).map(Ok)
+    }
+
+    /// As [`take`](Self::take), with a step for whoever reads the event.
+    pub(super) fn take_before(
+        &self,
+        op: &'static str,
+        behind: Behind,
+        waker: &Waker,
+    ) -> Poll<Result<Box<EventResp>>> {
+        self.origin.check(op)?;
+        let mut dispatch = self.dispatch();
+        let event = dispatch.take(behind.uid, waker);
+        if event.is_pending() {
+            dispatch.put_behind(behind);
+        }
+        event.map(Ok)
     }
 
     /// A waiter ends: another one reads.
@@ -196,7 +222,7 @@ impl Shared {
     }
 
     /// Gives an event to its identifier again, and wakes whoever waits for it.
-    pub(super) fn give_back(&self, event: EventResp) {
+    pub(super) fn give_back(&self, event: Box<EventResp>) {
         let given = self.dispatch().give(event);
         given.wake();
     }
@@ -207,13 +233,13 @@ impl Shared {
         // The bits of a signed number, as the kernel has it.
         let event =
             EventResp { uid, id, event: CONNECT_ERROR, status: status as u32, ..EventResp::default() };
-        let given = self.dispatch().give(event);
+        let given = self.dispatch().give(Box::new(event));
         given.wake();
     }
 }
 
 /// The error for a command that was refused, with a hint for what any command may find.
-fn refusal(op: &'static str, errno: Errno) -> Error {
+pub(super) fn refusal(op: &'static str, errno: Errno) -> Error {
     let error = Error::kernel(op, errno);
     match errno {
         Errno::EACCES => error.hinted(

@@ -133,14 +133,22 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
     /// Sleeps until something happens to the manager's file, if this thread reads it, or to the channel. Reads one event.
     fn doze(&self, sleeper: &Sleeper, reads: bool, nap: Option<Duration>) -> Result<()> {
         let events = self.shared.events();
-        let beside = self.beside.get().map(|beside| beside.file());
-        let files = [reads.then_some(events), beside, beside.and(sleeper.file())];
-        let files: Vec<_> = files.into_iter().flatten().collect();
-        let ready = event::wait_each(self.op, &files, nap)?;
-        if beside.is_some() && ready.last() == Some(&true) {
+        let beside = self.beside.get().map(|beside| beside.file()).zip(sleeper.file());
+        let [may_read, is_woken] = match beside {
+            None => [event::wait(self.op, &events, nap)?, false],
+            Some((channel, own)) if reads => {
+                let [may_read, _, is_woken] = event::wait_each(self.op, [events, channel, own], nap)?;
+                [may_read, is_woken]
+            }
+            Some((channel, own)) => {
+                let [_, is_woken] = event::wait_each(self.op, [channel, own], nap)?;
+                [false, is_woken]
+            }
+        };
+        if is_woken {
             sleeper.clear();
         }
-        if reads && ready.first() == Some(&true) {
+        if reads && may_read {
             self.shared.read(self.op, Kind::Thread)?;
         }
         Ok(())

@@ -248,7 +248,7 @@ impl SrqChange {
     /// The queue, after the kernel has resized it.
     pub(crate) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receives> {
         match self {
-            Self::Rings(ring) => rxe::map_receives(op, ring, None, kernel).map(Receives::in_rings),
+            Self::Rings(ring) => rxe::map_receives(op, ring, kernel).map(Receives::in_rings),
             Self::Nothing(..) => {
                 Err(Error::malformed(op, "another size of a queue whose driver gives it none"))
             }

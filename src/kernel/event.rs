@@ -58,21 +58,25 @@ impl AsFd for EventFile {
 
 /// Waits until `fd` can be read, or until `timeout` (`None`: for ever). True if it can be read.
 pub(crate) fn wait(op: &'static str, fd: &impl AsFd, timeout: Option<Duration>) -> Result<bool> {
-    wait_any(op, &[fd.as_fd()], timeout)
+    wait_any(op, [fd.as_fd()], timeout)
 }
 
 /// Waits until one of these can be read, or until `timeout` (`None`: for ever). True if one can be read; false also if a signal arrived.
-pub(crate) fn wait_any(op: &'static str, fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<bool> {
+pub(crate) fn wait_any<const N: usize>(
+    op: &'static str,
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> Result<bool> {
     Ok(wait_each(op, fds, timeout)?.contains(&true))
 }
 
 /// Waits until one of these can be read, or until `timeout` (`None`: for ever). Says of each whether it can be read; of none also if a
 /// signal arrived.
-pub(crate) fn wait_each(
+pub(crate) fn wait_each<const N: usize>(
     op: &'static str,
-    fds: &[BorrowedFd<'_>],
+    fds: [BorrowedFd<'_>; N],
     timeout: Option<Duration>,
-) -> Result<Vec<bool>> {
+) -> Result<[bool; N]> {
     // In whole milliseconds, rounded up.
     let timeout = timeout.map_or(PollTimeout::NONE, |timeout| {
         let millis = timeout.as_nanos().div_ceil(1_000_000);
@@ -81,11 +85,11 @@ pub(crate) fn wait_each(
             .and_then(|millis| PollTimeout::try_from(millis).ok())
             .unwrap_or(PollTimeout::MAX)
     });
-    let mut fds: Vec<_> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     match poll(&mut fds, timeout) {
         // An error or the end of a file is an answer too: the next read reports it.
-        Ok(_) => Ok(fds.iter().map(|fd| fd.revents().is_none_or(|events| !events.is_empty())).collect()),
-        Err(Errno::EINTR) => Ok(vec![false; fds.len()]),
+        Ok(_) => Ok(fds.map(|fd| fd.revents().is_none_or(|events| !events.is_empty()))),
+        Err(Errno::EINTR) => Ok([false; N]),
         Err(errno) => Err(Error::kernel(op, errno)),
     }
 }

@@ -114,7 +114,7 @@ impl CompletionQueue {
         self.notify(false)?;
         // No event announces completions that arrived before `notify`.
         if self.progress() == 0 {
-            event::wait_any(op, &[channel.as_fd(), file.as_fd()], left)?;
+            event::wait_any(op, [channel.as_fd(), file.as_fd()], left)?;
             while channel.next_event()?.is_some() {}
         }
         Ok(())
@@ -284,7 +284,7 @@ fn run(
         cq.notify(false)?;
         // No event announces completions that arrived before `notify`.
         if cq.take_all(take) == 0 {
-            event::wait_any("progress.wait", &[channel.as_fd(), stop.file.as_fd()], None)?;
+            event::wait_any("progress.wait", [channel.as_fd(), stop.file.as_fd()], None)?;
             while channel.next_event()?.is_some() {}
         }
     }

@@ -366,3 +366,43 @@ fn devices_of_their_own_are_connected() {
     drop(listener);
     place.is_clean();
 }
+
+/// Refuses the `nth` command of those that are sent before their turn.
+#[derive(Clone, Debug)]
+struct TooEarly(Arc<(AtomicUsize, usize)>);
+
+impl uverbs::cm::Watcher for TooEarly {
+    fn before(&self, command: &uverbs::cm::Command<'_>) -> Result<(), Errno> {
+        use uverbs::abi::cm::{CONNECT, INIT_QP_ATTR, RESOLVE_ADDR, RESOLVE_ROUTE};
+        let (seen, nth) = &*self.0;
+        let is_meant = [CONNECT, INIT_QP_ATTR, RESOLVE_ADDR, RESOLVE_ROUTE].contains(&command.number());
+        let is_due = is_meant && seen.fetch_add(1, Ordering::Relaxed) == *nth;
+        if is_due { Err(Errno::EINVAL) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_command_that_is_refused_before_its_turn_is_sent_again() {
+    for iwarp in PROFILES {
+        let place = Place::new(iwarp);
+        let (listener, address) = place.listen();
+        // The address, the route, the attributes for INIT, and the request, which over iWARP is sent in its turn.
+        let count = if iwarp { 3 } else { 6 };
+        for nth in 0..count {
+            let early = TooEarly(Arc::new((AtomicUsize::new(0), nth)));
+            let manager = place.network.manager_with(early.clone()).unwrap();
+            thread::scope(|scope| {
+                let server = scope.spawn(|| place.accept(listener.next().within(LONG).unwrap()));
+                let target = manager.resolve(address).run().within(LONG).unwrap();
+                let connect = target.connect(place.queue_pair()).unwrap();
+                let client = connect.establish().within(LONG).unwrap();
+                let server = server.join().unwrap();
+                drop(client);
+                assert_eq!(server.closed().within(LONG).unwrap(), Closed::Disconnected);
+            });
+            assert!(early.0.0.load(Ordering::Relaxed) > nth, "nothing was refused");
+        }
+        drop(listener);
+        place.is_clean();
+    }
+}

@@ -90,15 +90,18 @@ impl Resolve<Group> {
             let hint = format!("{group} is not the address of a group: those are 224.0.0.0/4 and ff00::/8");
             return Err(Error::refused(OP, Errno::EINVAL, hint));
         }
-        let id = Id::create(&self.shared, OP, Ud::SPACE)?;
-        match &self.source {
+        let id = match &self.source {
             Some(source) if source.ip().is_loopback() || source.ip().is_unspecified() => {
                 let hint = format!("{} belongs to no RDMA device", source.ip());
                 return Err(Error::refused(OP, Errno::EINVAL, hint));
             }
-            Some(source) => bind(&id, OP, source)?,
-            None => address(&id, &self.destination, None).await?,
-        }
+            Some(source) => {
+                let id = Id::create(&self.shared, OP, Ud::SPACE)?;
+                bind(&id, OP, source)?;
+                id
+            }
+            None => address(&self.shared, Ud::SPACE, [], &self.destination, None, None).await?,
+        };
         id.has_datagrams(OP)?;
         Ok(Group { id, address: group })
     }

@@ -19,14 +19,13 @@ fn map_ring(op: &'static str, info: Mminfo, kernel: &dyn Kernel) -> Result<Mappi
 /// A ring of receives, and the device that must be notified of them, if there is one.
 pub(in crate::driver) type Receiving = (Receives, Option<Box<dyn RingDevice>>);
 
-/// Maps a ring of receives: that of the queue pair with this number, or of a shared queue.
+/// Maps the ring of a shared receive queue.
 pub(in crate::driver) fn map_receives(
     op: &'static str,
     info: Mminfo,
-    qp: Option<u32>,
     kernel: &dyn Kernel,
 ) -> Result<Receiving> {
-    Ok((Receives::open(op, map_ring(op, info, kernel)?)?, kernel.ring_device(qp)))
+    Ok((Receives::open(op, map_ring(op, info, kernel)?)?, kernel.ring_device(None)))
 }
 
 /// A completion queue.
@@ -80,12 +79,13 @@ impl QpPlan {
         number: u32,
         kernel: &dyn Kernel,
     ) -> Result<(Sends, Option<Receiving>)> {
-        let sends = Sends::open(op, map_ring(op, self.answer.sq_mi, kernel)?)?;
-        let receives = match self.has_receives {
-            true => Some(map_receives(op, self.answer.rq_mi, Some(number), kernel)?),
-            false => None,
-        };
-        Ok((sends, receives))
+        let sends = map_ring(op, self.answer.sq_mi, kernel)?;
+        if !self.has_receives {
+            return Ok((Sends::open(op, sends)?, None));
+        }
+        let [sends, receives] = Mapping::joined(sends, map_ring(op, self.answer.rq_mi, kernel)?);
+        let receives = (Receives::open(op, receives)?, kernel.ring_device(Some(number)));
+        Ok((Sends::open(op, sends)?, Some(receives)))
     }
 }
 
@@ -99,7 +99,7 @@ impl SrqPlan {
     }
 
     pub(in crate::driver) fn open(self, op: &'static str, kernel: &dyn Kernel) -> Result<Receiving> {
-        map_receives(op, self.0.mi, None, kernel)
+        map_receives(op, self.0.mi, kernel)
     }
 }
 

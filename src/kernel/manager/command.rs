@@ -34,6 +34,16 @@ impl Request for LeaveMcast {
     const PLACE: Option<usize> = DestroyId::PLACE;
 }
 
+/// A command of an identifier that the command before it may have created.
+pub(crate) trait OfIdentifier: Request {
+    /// Where the identifier is.
+    const ID: usize;
+}
+
+impl OfIdentifier for ResolveAddr {
+    const ID: usize = std::mem::offset_of!(Self, id);
+}
+
 macro_rules! requests {
     ($($request:ident $number:ident: $answer:ty $(, $field:ident)?;)*) => {
         $(impl Request for $request {
@@ -72,6 +82,8 @@ pub struct ManagerCommand<'a> {
     pub(super) bytes: [u8; ROOM],
     pub(super) len: usize,
     pub(super) memory: Memory<'a>,
+    /// Where the next command of a sequence has the answer.
+    pub(super) passes_to: Option<usize>,
 }
 
 /// The memory of which a command has the address, and where in the command.
@@ -109,7 +121,31 @@ impl<'a> ManagerCommand<'a> {
         let (head, rest) = bytes.split_at_mut(size_of::<CmdHdr>());
         head.copy_from_slice(header.as_bytes());
         rest[..body.len()].copy_from_slice(body);
-        Self { bytes, len: size_of::<CmdHdr>() + body.len(), memory }
+        Self { bytes, len: size_of::<CmdHdr>() + body.len(), memory, passes_to: None }
+    }
+
+    /// In a sequence, the answer becomes the identifier of the next command, of type `R`.
+    pub(crate) fn passing_to<R: OfIdentifier>(mut self) -> Self {
+        self.passes_to = Some(size_of::<CmdHdr>() + R::ID);
+        self
+    }
+
+    /// The answer, which was written to the next command of the sequence.
+    pub(super) fn take_from(&mut self, next: &Self) {
+        if let (Memory::Answer(_, answer), Some(at)) = (&mut self.memory, self.passes_to)
+            && let Some(place) = next.bytes.get(at..at + answer.len())
+        {
+            answer.copy_from_slice(place);
+        }
+    }
+
+    /// Gives the answer to the next command of the sequence.
+    pub(super) fn pass_on(&self, next: &mut Self) {
+        if let (Memory::Answer(_, answer), Some(at)) = (&self.memory, self.passes_to)
+            && let Some(place) = next.bytes.get_mut(at..at + answer.len())
+        {
+            place.copy_from_slice(answer);
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use nix::errno::Errno;
 
 pub(crate) use self::address::{decode, encode};
 pub use self::command::ManagerCommand;
-pub(crate) use self::command::{LeaveMcast, Request};
+pub(crate) use self::command::{LeaveMcast, OfIdentifier, Request};
 pub(crate) use self::file::RdmaCm;
 pub(crate) use self::watched::WatchedFile;
 pub use self::watched::Watcher;
@@ -21,6 +21,23 @@ pub use self::watched::Watcher;
 pub(crate) trait ManagerFile: fmt::Debug + Send + Sync {
     /// Carries out one command. It never waits for an event: without one, [`GET_EVENT`](uverbs_abi::cm::GET_EVENT) is `EAGAIN`.
     fn send(&self, command: &mut ManagerCommand<'_>) -> Result<(), Errno>;
+
+    /// Carries out commands in their order, up to the first that is refused. Returns how many were carried out, or why the first one was
+    /// refused.
+    fn send_in_order(&self, commands: &mut [ManagerCommand<'_>]) -> Result<usize, Errno> {
+        for at in 0..commands.len() {
+            let (command, rest) = commands[at..].split_at_mut(1);
+            match self.send(&mut command[0]) {
+                Ok(()) => {}
+                Err(errno) if at == 0 => return Err(errno),
+                Err(_) => return Ok(at),
+            }
+            if let Some(next) = rest.first_mut() {
+                command[0].pass_on(next);
+            }
+        }
+        Ok(commands.len())
+    }
 
     /// The file that is readable while an event waits.
     fn events(&self) -> BorrowedFd<'_>;

@@ -73,7 +73,8 @@ pub struct Mapping {
 /// The owner of the memory.
 #[derive(Clone, Debug)]
 enum Keep {
-    File(#[expect(dead_code, reason = "held for its Drop")] Arc<MmapRaw>),
+    File(Arc<MmapRaw>),
+    Joined(#[expect(dead_code, reason = "held for its Drop")] Arc<joined::Joined>),
     Mut(Arc<MmapMut>),
     Block(#[expect(dead_code, reason = "held for its Drop")] Arc<Block>),
     Boxed(Arc<Boxed>),
@@ -464,6 +465,7 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 }
 
 pub(crate) mod barrier;
+mod joined;
 pub(crate) mod page;
 mod register;
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]

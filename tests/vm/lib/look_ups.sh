@@ -40,7 +40,8 @@ look_up_both_ways() {
     within=
     step look-up-ours-ours meet listens_for_calls ours_answer ours_ask
     step group-ours-ours meet hears ours_hear ours_tell
-    for release in debian-12 sid; do
+    # shellcheck disable=SC2154  # stock.sh has it
+    for release in $releases; do
         within=
         [ "$release" = debian-12 ] || within="chroot $ROOT_sid"
         step "look-up-$release-ours" meet listens_for_calls theirs_answer ours_ask

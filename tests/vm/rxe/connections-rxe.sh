@@ -15,6 +15,7 @@
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# passes: UVERBS_WHOLE
 # roots: sid
 # tests: any::connections any::cm_messages any::look_ups any::managers
 # cargo: EXAMPLE_LOOK_UPS build --profile guest --example look_ups

@@ -18,6 +18,7 @@
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# passes: UVERBS_WHOLE
 # roots: sid
 # tests: any::connections any::cm_messages any::look_ups any::managers
 # shellcheck disable=SC2317  # `step` calls the functions by name
