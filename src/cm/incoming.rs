@@ -132,10 +132,10 @@ impl Accept {
 
     // Not an `async fn`, whose future has room for what it is given twice.
     pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
+        let (uid, id) = (self.id.uid, self.id.id);
         async move {
             let conn_param = self.parameters.of(&self.qp, self.depths)?;
             self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
-            let (uid, id) = (self.id.uid, self.id.id);
             let request = Request { uid, conn_param, id, ..Request::default() };
             self.id.request(OP, &request).map_err(|error| match error.errno().map(Errno::from_raw) {
                 Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
