@@ -66,6 +66,8 @@ mod kind;
 mod listener;
 mod manager;
 mod messages;
+#[cfg(all(test, uverbs_loom))]
+mod model;
 mod parameters;
 mod resolve;
 mod shared;

@@ -7,6 +7,8 @@ mod commands;
 mod common;
 
 mod captures;
+mod connection_random;
+mod connection_tasks;
 mod datagrams;
 mod discovery;
 mod errno;

@@ -1,0 +1,192 @@
+//! Random programs of the connection manager's calls: listeners, requests, connections and waiting calls, each of which may go on, fail,
+//! move to another manager or be dropped at any time. Nothing panics and nothing is left, in whatever order it is dropped.
+#![cfg(feature = "tokio")]
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Polling, Poll};
+use std::time::{Duration, Instant};
+
+use uverbs::cm::{Connection, Incoming, Listener, Manager, SoftNetwork, Target};
+use uverbs::soft::Profile;
+use uverbs::{Context, QueuePair, Rc, SoftDevice};
+
+type Call = Pin<Box<dyn Future<Output = Option<Thing>>>>;
+
+/// What a program has at a time.
+enum Thing {
+    Listener(Arc<Listener>),
+    Target(Target),
+    Incoming(Incoming),
+    Connection(Connection),
+    Waiting(Call),
+}
+
+struct Program {
+    random: u64,
+    network: SoftNetwork,
+    managers: Vec<Manager>,
+    context: Context,
+    things: Vec<Thing>,
+    /// How many connections were established.
+    established: usize,
+}
+
+impl Program {
+    /// A number below `end`.
+    fn below(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random as usize % end
+    }
+
+    fn queue_pair(&self) -> uverbs::Result<QueuePair<Rc>> {
+        self.context.alloc_pd()?.rc(&self.context.create_cq(4)?).create()
+    }
+
+    fn manager(&mut self) -> Manager {
+        let at = self.below(self.managers.len());
+        self.managers[at].clone()
+    }
+
+    fn address(&mut self) -> SocketAddr {
+        SocketAddr::new("10.0.0.1".parse().unwrap(), 7000 + self.below(2) as u16)
+    }
+
+    fn wait(&mut self, call: impl Future<Output = Option<Thing>> + 'static) -> Option<Thing> {
+        Some(Thing::Waiting(Box::pin(call)))
+    }
+
+    /// Begins something.
+    fn begin(&mut self) {
+        let (manager, address) = (self.manager(), self.address());
+        let new = match self.below(3) {
+            0 => {
+                let backlog = self.below(3) as u32;
+                let listener = manager.listener(address).backlog(backlog).listen();
+                listener.ok().map(|listener| Thing::Listener(Arc::new(listener)))
+            }
+            _ => {
+                let resolve = manager.resolve(address).type_of_service(self.below(256) as u8);
+                self.wait(async move { resolve.run().await.ok().map(Thing::Target) })
+            }
+        };
+        self.things.extend(new);
+    }
+
+    /// One thing goes on.
+    fn step(&mut self, polling: &mut Polling<'_>) {
+        if self.things.len() < 12 && self.below(4) == 0 || self.things.is_empty() {
+            return self.begin();
+        }
+        match self.below(40) {
+            0 => self.network.hold(),
+            1 => self.network.lose(1),
+            2 => self.network.replace_neighbour("10.0.0.1".parse().unwrap()),
+            3..6 => self.network.release(),
+            _ => {}
+        }
+        let at = self.below(self.things.len());
+        let thing = self.things.swap_remove(at);
+        if self.below(16) == 0 {
+            return drop(thing);
+        }
+        let next = match thing {
+            Thing::Listener(listener) => {
+                let own = listener.clone();
+                self.things.push(Thing::Listener(listener));
+                self.wait(async move { own.next().await.ok().map(Thing::Incoming) })
+            }
+            Thing::Target(target) => match self.queue_pair().and_then(|qp| target.connect(qp)) {
+                Ok(connect) => {
+                    self.wait(async move { connect.establish().await.ok().map(Thing::Connection) })
+                }
+                Err(_) => None,
+            },
+            Thing::Incoming(incoming) if self.below(4) == 0 => {
+                let _ = incoming.reject(b"no");
+                None
+            }
+            Thing::Incoming(incoming) => match self.queue_pair().and_then(|qp| incoming.accept(qp)) {
+                Ok(accept) => {
+                    if self.below(4) == 0 {
+                        let _ = accept.notifier().notify();
+                    }
+                    self.wait(async move { accept.establish().await.ok().map(Thing::Connection) })
+                }
+                Err(_) => None,
+            },
+            Thing::Connection(mut connection) => {
+                self.established += 1;
+                match self.below(3) {
+                    0 => {
+                        let to = self.manager();
+                        let _ = connection.move_to(&to);
+                        Some(Thing::Connection(connection))
+                    }
+                    1 => self.wait(async move { connection.closed().await.ok().and(None) }),
+                    _ => self.wait(async move { connection.disconnect().await.ok().and(None) }),
+                }
+            }
+            Thing::Waiting(mut call) => match call.as_mut().poll(polling) {
+                Poll::Ready(next) => next,
+                Poll::Pending => Some(Thing::Waiting(call)),
+            },
+        };
+        self.things.extend(next);
+    }
+}
+
+/// Plays a program. Returns how often a connection was used.
+fn play(seed: u64, iwarp: bool) -> usize {
+    let (network, device) = (SoftNetwork::default(), SoftDevice::new(Profile::default().with_iwarp(iwarp)));
+    network.join(&device, "10.0.0.1".parse().unwrap()).unwrap();
+    let managers = vec![network.manager().unwrap(), network.manager().unwrap()];
+    let context = device.device().open().unwrap();
+    let mut program = Program {
+        random: seed * 2 + 1,
+        network: network.clone(),
+        managers,
+        context,
+        things: Vec::new(),
+        established: 0,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for step in 0..300 {
+            std::future::poll_fn(|polling| {
+                program.step(polling);
+                Poll::Ready(())
+            })
+            .await;
+            if step % 8 == 0 {
+                // The runtime sees which files are readable.
+                tokio::task::yield_now().await;
+            }
+        }
+        while !program.things.is_empty() {
+            let at = program.below(program.things.len());
+            drop(program.things.swap_remove(at));
+        }
+    });
+    let used = program.established;
+    drop(program);
+    let start = Instant::now();
+    while network.identifiers() > 0 || !device.resources().is_empty() {
+        let left = (network.identifiers(), device.resources());
+        assert!(start.elapsed() < Duration::from_secs(10), "program {seed}, iwarp {iwarp} has left {left:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    used
+}
+
+#[test]
+fn random_programs_of_a_connection_manager_leave_nothing() {
+    for iwarp in [false, true] {
+        let used: usize = (1..=300).map(|seed| play(seed, iwarp)).sum();
+        assert!(used > 100, "{used} times was a connection used");
+    }
+}
