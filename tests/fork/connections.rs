@@ -48,7 +48,7 @@ pub(crate) fn everything() {
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(16).unwrap());
         let new = || pd.rc(&cq).create().unwrap();
         let any = SocketAddr::new(ip, 0);
-        let (mut client, mut server) = pair(&cm, any, new);
+        let (mut client, server) = pair(&cm, any, new);
         let listener = cm.listen(any).unwrap();
         let address = listener.address().unwrap();
         let found = cm.resolve(address).run().within(LONG).unwrap();

@@ -7,7 +7,6 @@ mod commands;
 mod common;
 
 mod captures;
-mod connection_random;
 mod connection_tasks;
 mod datagrams;
 mod discovery;
