@@ -67,6 +67,7 @@ mod listener;
 mod manager;
 mod messages;
 #[cfg(all(test, uverbs_loom))]
+#[path = "dispatch/tests.rs"]
 mod model;
 mod parameters;
 mod resolve;

@@ -10,6 +10,8 @@
 # limit: 1800
 # module: SIW_MODULE siw
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
+# passes: UVERBS_KINDS
+# passes: UVERBS_FAULTS
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
@@ -54,27 +56,28 @@ go_wrong_remove() {
 is_gone() { ! rdma link show "$device/1" >/dev/null 2>&1; }
 put_right_remove() { wait "$removal" && rdma link add "$device" type "$kind" netdev "$net"; }
 go_wrong_down() { ip link set "$net" down; }
-# What rxe's queue pair of the connection manager sends meanwhile moves it to the error state, where the kernel leaves it: there are no more
-# connections before the device is made again (docs/internals/kernels.md).
-put_right_down() {
-    ip link set "$net" up || return
+put_right_down() { ip link set "$net" up && mend; }
+# What rxe's own queue pair of the connection manager sends while there is no route or no GID moves it to the error state, where the kernel
+# leaves it: there are no more connections before the device is made again (docs/internals/kernels.md).
+mend() {
     if rdma resource show qp | grep "$device/1 .* type GSI state ERR"; then
         rdma link delete "$device" && rdma link add "$device" type "$kind" netdev "$net"
     fi
 }
 go_wrong_hardware() { ip link set "$net" address 52:54:00:12:34:99; }
-put_right_hardware() { ip link set "$net" address "$hardware"; }
+put_right_hardware() { ip link set "$net" address "$hardware" && mend; }
 go_wrong_client() { kill -KILL "$client"; }
 put_right_client() { :; }
 go_wrong_server() { kill -KILL "$server"; }
 put_right_server() { :; }
 
-# It works again, and nothing is left.
-works_again() {
+# It works again, and nothing is left. The sides were in time.
+works_again() { # works_again KIND [FAULT]
     resources_are_as_before || return
     kind=$1
     of_kind "$kind"
-    timeout 60 "$UVERBS_PEERS" cycles "$address" 3
+    timeout 60 "$UVERBS_PEERS" cycles "$address" 3 || return
+    [ -z "${2:-}" ] || is_in_time "$OUT/$kind-$2"-*.client "$OUT/$kind-$2"-*.server
 }
 
 # A process that changes its user: the kernel refuses the manager of before, and answers another one.
@@ -120,22 +123,33 @@ no_module() {
     modprobe rdma_ucm && return "$status"
 }
 
-steps="address route request accepted connected message"
+steps_of() { # steps_of FAULT
+    case $1 in
+    none) echo message ;;
+    *) echo address route request accepted connected message ;;
+    esac
+}
 
 begin make_both
-for kind in ${KINDS:-rxe siw}; do
-    for fault in ${FAULTS:-none remove down hardware client server}; do
-        for at in $steps; do
+for kind in ${UVERBS_KINDS:-rxe siw}; do
+    for fault in ${UVERBS_FAULTS:-none remove down hardware client server}; do
+        for at in $(steps_of "$fault"); do
             step "$kind-$fault-$at" meets "$kind" "$at" "$fault"
         done
-        step "$kind-after-$fault" works_again "$kind"
+        step "$kind-after-$fault" works_again "$kind" "$fault"
     done
     step "$kind-user" changes_user "$kind"
-    step "$kind-crowd" many_clients "$kind"
-    step "$kind-after-all" works_again "$kind"
+    step "$kind-after-user" works_again "$kind"
 done
 step no-permission no_permission
 step no-module no_module
+step kernel-log-before kernel_log_is_clean
+for kind in ${UVERBS_KINDS:-rxe siw}; do
+    step "$kind-crowd" many_clients "$kind"
+    step "$kind-after-crowd" works_again "$kind"
+done
 step resources resources_are_as_before
+# siw counts the references of a listener wrongly when it refuses requests beyond the backlog (docs/internals/kernels.md).
+KNOWN_WARNING='siw_cep_put+\|refcount_t: underflow'
 step kernel-log kernel_log_is_clean
 finish

@@ -20,7 +20,7 @@ use crate::end::{End, LIMIT};
 /// Longest wait of a call before it is told to go on: the lane must have done what it does.
 const BEFORE: Duration = Duration::from_secs(8);
 /// Longest wait of a call afterwards.
-const AFTER: Duration = Duration::from_secs(2);
+const AFTER: Duration = Duration::from_millis(1500);
 
 /// A command that takes longer is told.
 const SLOW: Duration = Duration::from_millis(10);
