@@ -130,7 +130,10 @@ impl Accept {
         Waiting::new(&shared, OP, self.run())
     }
 
-    // Not an `async fn`, whose future has room for what it is given twice.
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has room for what it is given twice"
+    )]
     pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
         async move {
             let conn_param = self.parameters.of(&self.qp, self.depths)?;
