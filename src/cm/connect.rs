@@ -8,7 +8,7 @@ use uverbs_abi::write::QpAttr;
 
 use super::connection::Connection;
 use super::dispatch::Kind;
-use super::error::{ConnectError, check, private_data};
+use super::error::{ConnectError, LEFT, check, given_up, private_data};
 use super::id::Id;
 use super::parameters::{Parameters, parameters};
 use super::resolve::route;
@@ -19,6 +19,10 @@ use crate::kernel::manager::Data;
 use crate::verbs::qp::{QueuePair, Rc};
 
 const OP: &str = "cm.connect";
+
+/// Why the kernel does not send a request.
+const MUTE: &str = "the kernel could not send the request: a hardware address has changed since the route was resolved, or the device's own \
+    queue pair for connections is in the error state (GSI in `rdma resource show qp`), as that of rxe is after its interface was down";
 
 /// A connection that is about to be made; created by [`Target::connect`](super::Target::connect).
 ///
@@ -45,7 +49,9 @@ impl Connect {
     ///
     /// # Errors
     /// A [`ConnectError`]: [`Refused`](crate::ErrorKind::Refused) with the data of the other side, [`TimedOut`](crate::ErrorKind::TimedOut)
-    /// if it does not answer, [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone.
+    /// if it does not answer, [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone, and
+    /// [`Other`](crate::ErrorKind::Other) if the kernel gives the connection up: the other side has left before the acknowledgement, or a
+    /// hardware address has changed.
     ///
     /// # Kernel
     /// `CONNECT`, and on InfiniBand and RoCE `ACCEPT` to acknowledge the reply (ucma.c and cma.c, Linux 6.1).
@@ -84,9 +90,7 @@ impl Connect {
                 check(OP, &event)?;
                 match event.event {
                     CONNECT_RESPONSE => {
-                        parameters.make_ready(OP, id, qp, None)?;
-                        let (uid, conn_param) = (id.uid, ConnParam::default());
-                        id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })?;
+                        acknowledge(&parameters, id, qp).map_err(|error| given_up(OP, error, LEFT))?;
                     }
                     ESTABLISHED => {}
                     _ => continue,
@@ -126,10 +130,17 @@ async fn connect(id: &Id, request: &Request) -> Result<(), ConnectError> {
     match id.shared.request_and_read(OP, request) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
             route(OP, id).await?;
-            Ok(id.request(OP, request)?)
+            Ok(id.request(OP, request).map_err(|error| given_up(OP, error, MUTE))?)
         }
         sent => Ok(sent?),
     }
+}
+
+/// Answers the reply.
+fn acknowledge(parameters: &Parameters, id: &Id, qp: &mut QueuePair<Rc>) -> Result<()> {
+    parameters.make_ready(OP, id, qp, None)?;
+    let (uid, conn_param) = (id.uid, ConnParam::default());
+    id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })
 }
 
 /// Sends the request over iWARP, where the kernel connects before it returns.

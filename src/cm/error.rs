@@ -4,7 +4,7 @@ use std::fmt;
 
 use nix::errno::Errno;
 use uverbs_abi::cm::{
-    ADDR_ERROR, CONNECT_ERROR, DEVICE_REMOVAL, EventResp, REJECTED, ROUTE_ERROR, UNREACHABLE,
+    ADDR_ERROR, CONNECT_ERROR, DEVICE_REMOVAL, DISCONNECTED, EventResp, REJECTED, ROUTE_ERROR, UNREACHABLE,
 };
 
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -156,6 +156,15 @@ pub(super) fn parameters(event: &EventResp) -> uverbs_abi::cm::ConnParam {
     read.map_or_else(|_| uverbs_abi::cm::ConnParam::new_zeroed(), |(param, _)| param)
 }
 
+/// The error of a command of `op` that has nothing of the caller's in it: EINVAL then says that the kernel has given the connection up. An
+/// error of the queue pair stays as it is.
+pub(super) fn given_up(op: &'static str, error: Error, hint: &'static str) -> Error {
+    if error.kind() == ErrorKind::InvalidInput && error.op() == op { error.other(hint) } else { error }
+}
+
+/// Why the kernel gives up a connection of which both sides know.
+pub(super) const LEFT: &str = "the other side has left meanwhile, or a hardware address has changed";
+
 /// The error of an event that ends the setup of a connection; `Ok` for any other event.
 pub(super) fn check(op: &'static str, event: &EventResp) -> Result<(), ConnectError> {
     let error = match event.event {
@@ -172,6 +181,7 @@ pub(super) fn check(op: &'static str, event: &EventResp) -> Result<(), ConnectEr
         CONNECT_ERROR => Error::kernel(op, errno(event)),
         UNREACHABLE => Error::refused(op, Errno::ETIMEDOUT, "the other side does not answer"),
         DEVICE_REMOVAL => Error::device_gone(op),
+        DISCONNECTED => Error::refused(op, Errno::ECONNRESET, "the other side has left"),
         REJECTED => {
             let reason = Reason::of(status(event));
             return Err(ConnectError::refused(op, reason, private_data(event)));

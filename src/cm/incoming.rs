@@ -8,14 +8,14 @@ use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
 use uverbs_abi::types::{AccessFlags, qp_state};
 
 use super::connection::Connection;
-use super::error::{ConnectError, check};
+use super::error::{ConnectError, LEFT, check, given_up};
 use super::id::Id;
 use super::kind::Managed;
 use super::parameters::{Parameters, parameters, place};
 use super::shared::Shared;
 use super::waiting::Waiting;
 use crate::device::Device;
-use crate::kernel::error::{ErrorKind, Result};
+use crate::kernel::error::Result;
 use crate::kernel::manager::Data;
 use crate::verbs::qp::{QueuePair, Rc};
 
@@ -83,7 +83,7 @@ impl Incoming<Rc> {
     /// [established](Accept::establish).
     ///
     /// # Errors
-    /// Those of [`QueuePair::modify`]. The connection is then refused.
+    /// Those of [`QueuePair::modify`], and [`Other`](crate::ErrorKind::Other) if the other side has left. The connection is then refused.
     #[doc(alias = "rdma_accept")]
     pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
         let Self { id, private_data, asked: depths } = self;
@@ -91,7 +91,7 @@ impl Incoming<Rc> {
         let parameters = id
             .attributes_of(OP, states)
             .and_then(|[first, receive, send]| Parameters::begin(&first, Some([receive, send]), &mut qp))
-            .map_err(|error| error.hinted_if(ErrorKind::InvalidInput, "the other side may have left"))?;
+            .map_err(|error| given_up(OP, error, LEFT))?;
         Ok(Accept { id, qp, parameters, private_data, depths })
     }
 }
@@ -130,16 +130,20 @@ impl Accept {
         Waiting::new(&shared, OP, self.run())
     }
 
-    // Not an `async fn`, whose future has room for what it is given twice.
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has room for what it is given twice"
+    )]
     pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
         let (uid, id) = (self.id.uid, self.id.id);
         async move {
             let conn_param = self.parameters.of(&self.qp, self.depths)?;
-            self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param))?;
+            let ready = self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param));
             let request = Request { uid, conn_param, id, ..Request::default() };
-            self.id.request(OP, &request).map_err(|error| match error.errno().map(Errno::from_raw) {
+            let sent = ready.and_then(|()| self.id.request(OP, &request));
+            sent.map_err(|error| match error.errno().map(Errno::from_raw) {
                 Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
-                _ => error,
+                _ => given_up(OP, error, LEFT),
             })?;
             loop {
                 let event = self.id.event(OP).await?;
@@ -170,7 +174,7 @@ impl Notifier {
     /// Establishes the connection if it is not established, and does nothing if it is, or has ended, or on iWARP.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) if the reply has not been sent, or was refused.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if the reply has not been sent, or was refused.
     ///
     /// # Kernel
     /// `NOTIFY` with `IB_EVENT_COMM_EST` (ucma.c and `cm_establish`, cm.c, Linux 6.1).

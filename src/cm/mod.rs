@@ -66,6 +66,9 @@ mod kind;
 mod listener;
 mod manager;
 mod messages;
+#[cfg(all(test, uverbs_loom))]
+#[path = "dispatch/tests.rs"]
+mod model;
 mod parameters;
 mod resolve;
 mod shared;

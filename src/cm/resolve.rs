@@ -76,6 +76,10 @@ impl<T: Managed> Resolve<Target<T>> {
                 format!("{ip} has no route to an RDMA device: use an address of the device's interface");
             return Err(Error::refused(OP, Errno::EINVAL, hint));
         }
+        if self.source.is_some_and(|source| source.is_ipv4() != self.destination.is_ipv4()) {
+            let hint = "the own address and the destination are of different families";
+            return Err(Error::refused(OP, Errno::EINVAL, hint));
+        }
         if ip.is_multicast() {
             let hint = format!("{ip} is the address of a group: join it with `Datagrams::group`");
             return Err(Error::refused(OP, Errno::EINVAL, hint));

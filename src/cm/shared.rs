@@ -252,6 +252,10 @@ pub(super) fn refusal(op: &'static str, errno: Errno) -> Error {
     }
 }
 
+fn is_without_zone(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+}
+
 /// The hint for an own address that is not here.
 pub(super) fn not_here(error: Error, address: &SocketAddr) -> Error {
     let ip = address.ip();
@@ -260,7 +264,7 @@ pub(super) fn not_here(error: Error, address: &SocketAddr) -> Error {
             "{ip} is not an address of this host, or the port is bound for any address already"
         )),
         Some(Errno::ENODEV) => error.not_found(format!("no RDMA device has the address {ip}")),
-        Some(Errno::EINVAL) => {
+        Some(Errno::EINVAL) if is_without_zone(address) => {
             error.hinted(format!("{ip}: a link-local address needs its zone, as in fe80::1%eth0"))
         }
         Some(Errno::EACCES) => error.hinted("a port below 1024 needs CAP_NET_BIND_SERVICE"),

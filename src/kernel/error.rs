@@ -209,6 +209,11 @@ impl Error {
         Self { kind: ErrorKind::Unsupported, ..self }.hinted(hint)
     }
 
+    /// Changes the kind to "other", for an error of which what was given is not the reason, and adds a hint, unless the error already has one.
+    pub(crate) fn other(self, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: ErrorKind::Other, ..self }.hinted(hint)
+    }
+
     /// Adds a hint if the error is of `kind`, unless it already has one.
     pub(crate) fn hinted_if(self, kind: ErrorKind, hint: impl Into<Cow<'static, str>>) -> Self {
         if self.kind == kind { self.hinted(hint) } else { self }

@@ -24,6 +24,8 @@ pub(crate) struct Place {
     pub(crate) address: IpAddr,
     pub(crate) context: Context,
     pub(crate) is_iwarp: bool,
+    /// The soft network, if it is one.
+    pub(crate) network: Option<SoftNetwork>,
     /// Opens another manager.
     pub(crate) another: Box<dyn Fn() -> Cm + Sync>,
 }
@@ -81,7 +83,7 @@ pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
         let is_iwarp = device.profile().iwarp;
         let others = network.clone();
         let another = Box::new(move || others.manager().unwrap());
-        behaviour(&Place { cm, address, context, is_iwarp, another });
+        behaviour(&Place { cm, address, context, is_iwarp, network: Some(network.clone()), another });
         // Over iWARP, a client that was not answered is destroyed in another thread.
         until("no identifier is left", || network.identifiers() == 0);
         assert_eq!(network.identifiers(), 0, "identifiers are left");
@@ -100,7 +102,7 @@ pub(crate) fn on_every_network(behaviour: impl Fn(&Place)) {
         let (cm, address) = (Cm::open().unwrap(), address.parse().unwrap());
         let is_iwarp = cm.device_of(address).unwrap().0.node_type() == uverbs::abi::types::node_type::RNIC;
         let another = Box::new(|| Cm::open().unwrap());
-        behaviour(&Place { cm, address, context: target.open(), is_iwarp, another });
+        behaviour(&Place { cm, address, context: target.open(), is_iwarp, network: None, another });
     });
 }
 
@@ -393,6 +395,25 @@ fn addresses_that_cannot_be_used_are_refused_with_the_reason() {
         assert_eq!(target.device().unwrap().0.name(), device.name());
         drop(listener);
         drop(place.cm.listen(address).unwrap());
+    });
+}
+
+#[test]
+fn own_addresses_that_are_not_here_are_refused_with_the_reason() {
+    on_every_network(|place| {
+        let from = |text: &str| {
+            let resolve = place.cm.resolve(SocketAddr::new(place.address, 9)).source(text.parse().unwrap());
+            resolve.run().within(LONG).unwrap_err()
+        };
+        let foreign = from("192.0.2.77:0");
+        assert_eq!(foreign.errno(), Some(99), "{foreign}");
+        assert!(foreign.to_string().contains("not an address of this host"), "{foreign}");
+        let other = from("[fd00::1]:0");
+        assert_eq!(other.kind(), ErrorKind::InvalidInput, "{other}");
+        assert!(other.to_string().contains("families"), "{other}");
+        let local = place.cm.listen("[fe80::1]:0".parse().unwrap()).unwrap_err();
+        assert_eq!(local.kind(), ErrorKind::InvalidInput, "{local}");
+        assert!(local.to_string().contains("fe80::1%eth0"), "{local}");
     });
 }
 

@@ -12,6 +12,8 @@ mod common;
 mod cm_messages;
 mod completion_counter;
 mod connected;
+#[cfg(feature = "tokio")]
+mod connection_random;
 mod connections;
 mod counted_packets;
 mod counted_queues;

@@ -9,6 +9,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod connections;
 mod counting;
 mod inherited;
 mod locks;
@@ -30,6 +31,7 @@ const TESTS: &[(&str, fn())] = &[
     ("a_child_may_measure_the_clock_that_a_thread_measures", locks::measured_clock),
     ("a_child_is_refused_everything_of_connected_queue_pairs", objects::connected),
     ("a_child_is_refused_everything_of_extended_connections", objects::extended),
+    ("a_child_is_refused_everything_of_a_connection_manager", connections::everything),
     ("a_child_is_refused_completion_counters", objects::completion_counters),
     ("a_child_is_refused_everything_of_look_ups_and_groups", look_ups::datagrams),
     ("a_child_is_refused_everything_of_counting", counting::counters),

@@ -7,6 +7,7 @@ mod commands;
 mod common;
 
 mod captures;
+mod connection_tasks;
 mod datagrams;
 mod discovery;
 mod errno;

@@ -135,6 +135,24 @@ fn each_message_may_be_lost() {
 }
 
 #[test]
+fn a_neighbour_with_another_hardware_address_is_lost() {
+    for iwarp in PROFILES {
+        let place = Place::new(iwarp);
+        let (mut client, server) = place.pair();
+        place.network.replace_neighbour(ip("10.0.0.1"));
+        if iwarp {
+            // TCP finds it again.
+            assert_eq!(client.closed().within(SHORT).unwrap_err().kind(), ErrorKind::TimedOut);
+        } else {
+            assert_eq!(client.closed().within(LONG).unwrap(), Closed::NeighbourLost);
+            assert_eq!(client.disconnect().within(LONG).unwrap(), Closed::NeighbourLost);
+        }
+        drop((client, server));
+        place.is_clean();
+    }
+}
+
+#[test]
 fn an_end_without_an_answer_says_so() {
     let place = Place::new(false);
     let (mut client, server) = place.pair();

@@ -115,6 +115,14 @@ impl SoftNetwork {
         }
     }
 
+    /// Gives the host with this address another hardware address: connections to it over RoCE are told, and stay as they are
+    /// (`cma_netevent_work_handler`, cma.c, Linux 6.1).
+    pub fn replace_neighbour(&self, address: IpAddr) {
+        if let Some(mut state) = self.network.lock() {
+            state.replace_neighbour(&address);
+        }
+    }
+
     /// The number of identifiers of all managers: of listeners, connections, and what becomes one.
     ///
     /// ```

@@ -25,6 +25,10 @@ pub(super) fn any_like(address: &IpAddr) -> IpAddr {
 impl State {
     /// Binds an identifier to an address, which is one of a device or any address.
     pub(super) fn bind(&mut self, number: u32, address: SocketAddr) -> Result<(), Errno> {
+        // `cma_check_linklocal`.
+        if matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0) {
+            return Err(Errno::EINVAL);
+        }
         let device = match is_any(&address.ip()) {
             true => None,
             false => Some(self.at(&address.ip()).ok_or(Errno::EADDRNOTAVAIL)?),

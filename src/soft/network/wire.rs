@@ -1,6 +1,7 @@
 //! Messages between the two sides of a connection: kept, lost or delivered.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use uverbs_abi::cm::{
     CONNECT_REQUEST, CONNECT_RESPONSE, ConnParam, DISCONNECTED, ESTABLISHED, EventResp, REJECTED,
@@ -10,7 +11,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use nix::errno::Errno;
 
-use super::state::{Link, Phase, State};
+use super::state::{Identifier, Link, Phase, State};
 use crate::kernel::manager::Data;
 
 /// The reasons of a rejection (`ib_cm_rej_reason`, ib_cm.h).
@@ -221,6 +222,19 @@ impl State {
     pub(super) fn establish(&mut self, id: u32) {
         self.set_phase(id, Phase::Established);
         self.announce(id, ESTABLISHED, 0, nothing());
+    }
+
+    /// A neighbour has another hardware address: what was resolved to the old one is unreachable, in whatever state it is.
+    pub(super) fn replace_neighbour(&mut self, address: &IpAddr) {
+        let is_lost = |id: &Identifier| {
+            let is_to = id.destination.is_some_and(|to| to.ip() == *address);
+            is_to && !id.device.is_some_and(|device| self.is_iwarp(device)) && id.phase != Phase::Bound
+        };
+        let lost: Vec<_> =
+            self.identifiers.iter().filter(|(_, id)| is_lost(id)).map(|(number, _)| *number).collect();
+        for number in lost {
+            self.announce(number, UNREACHABLE, -(Errno::ETIMEDOUT as i32), nothing());
+        }
     }
 
     /// A request arrives at a listener: `cma_ib_req_handler`.

@@ -74,8 +74,8 @@ pub(crate) fn many(address: IpAddr, count: u32) -> Result {
     let listener = manager.listen(SocketAddr::new(address, ANY))?;
     let end = End::new(&manager.device_of(address)?.0, count, 1)?;
     // The descriptors of the manager and of the device are there, and a connection has used what all of them share.
-    let pair = || Ok::<_, Box<dyn std::error::Error + Send + Sync>>((end.queue_pair()?, end.queue_pair()?));
-    let mut pairs = (0..=count).map(|_| pair()).collect::<Result<Vec<_>>>()?;
+    let pair = || Ok((end.queue_pair()?, end.queue_pair()?));
+    let mut pairs = (0..=count).map(|_| pair()).collect::<uverbs::Result<Vec<_>>>()?;
     let at = listener.address()?;
     let (give, take) = channel();
     thread::scope(|scope| {

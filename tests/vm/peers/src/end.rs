@@ -33,8 +33,8 @@ impl End {
         Ok(Self { pd, cq, memory, depth })
     }
 
-    pub(crate) fn queue_pair(&self) -> Result<QueuePair<Rc>> {
-        Ok(self.pd.rc(&self.cq).send_depth(self.depth).receive_depth(self.depth).create()?)
+    pub(crate) fn queue_pair(&self) -> uverbs::Result<QueuePair<Rc>> {
+        self.pd.rc(&self.cq).send_depth(self.depth).receive_depth(self.depth).create()
     }
 
     pub(crate) fn receive(&self, qp: &mut QueuePair<Rc>, count: u32) -> Result {
@@ -48,6 +48,18 @@ impl End {
         let request = |id: u32| SendRequest::new(id.into(), Operation::Send, &room).signaled();
         let requests: Vec<_> = (0..count).map(request).collect();
         Ok(qp.post_send(&requests)?)
+    }
+
+    /// How a request ends, if it does within this time.
+    pub(crate) fn status(&mut self, within: Duration) -> Option<Status> {
+        let (start, mut batch) = (Instant::now(), Completion::batch::<1>());
+        while self.cq.poll(&mut batch) == 0 {
+            if start.elapsed() > within {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Some(batch[0].status)
     }
 
     /// Waits until so many requests have completed.

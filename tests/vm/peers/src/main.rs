@@ -1,17 +1,20 @@
 //! The other sides of programs of librdmacm (`peers.rs`), and what connections cost (`costs.rs`, as `connections.c` beside it does with
-//! librdmacm). The lanes of connections run it.
+//! librdmacm), and what goes wrong around them (`faults.rs`). The lanes of connections run it.
 
 mod costs;
 mod end;
+mod faults;
 mod peers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: peers cmatose|cmtime listen|connect ADDRESS:PORT CONNECTIONS | cycles ADDRESS COUNT \
-    | many ADDRESS COUNT | cancel|reach ADDRESS:PORT";
+    | many ADDRESS COUNT | cancel|reach ADDRESS:PORT | stop STEP listen|connect ADDRESS:PORT FILE | crowd ADDRESS:PORT COUNT \
+    | user ADDRESS:PORT UID";
 
-pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
 
 fn run(arguments: &[&str]) -> Result {
     let place = |text: &str| text.parse::<SocketAddr>();
@@ -25,6 +28,10 @@ fn run(arguments: &[&str]) -> Result {
         ["many", at, count] => costs::many(address(at)?, count.parse()?),
         ["reach", at] => costs::reach(place(at)?),
         ["cancel", at] => costs::cancel(place(at)?),
+        ["stop", step, "listen", at, go] => faults::stop(step, true, place(at)?, go),
+        ["stop", step, "connect", at, go] => faults::stop(step, false, place(at)?, go),
+        ["crowd", at, count] => faults::crowd(place(at)?, count.parse()?),
+        ["user", at, uid] => faults::user(place(at)?, uid.parse()?),
         _ => Err(USAGE.into()),
     }
 }
