@@ -1,15 +1,19 @@
 //! The completion queues of all drivers.
 
+use std::sync::Arc;
+
 #[cfg(feature = "raw")]
 use uverbs_abi::write::Wc;
 
-use super::list::{rings, with_drivers};
+use super::list::rings;
 #[cfg(feature = "raw")]
 use super::ring::Opening;
-use super::seam::CompletionRing;
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
-use super::side::CqSide;
+use super::seam::{CompletionRing, CqSide, Kernel, Payload};
+use super::with_drivers;
+use crate::kernel::error::Result;
+use crate::kernel::mapping::Mapping;
 
 /// The part of a completion queue that polls, of any driver.
 #[derive(Debug)]
@@ -20,7 +24,7 @@ with_drivers!([rings] Completions,);
 /// Uses the ring of a queue. The code is compiled for each driver.
 macro_rules! with_ring {
     ($queue:expr, $ring:ident => $work:expr) => {
-        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] cq [] $queue, $ring => $work)
+        $crate::driver::with_drivers!([$crate::driver::list::match_rings] cq [] $queue, $ring => $work)
     };
 }
 pub(crate) use with_ring;
@@ -53,19 +57,22 @@ impl Completions {
     /// The completions in the ring, if they have the kernel's format there.
     #[cfg(feature = "raw")]
     pub(crate) fn window(&self) -> Option<Opening<Wc>> {
-        match &self.0 {
-            Rings::Rxe(ring) => Some(ring.window()),
-            _ => None,
-        }
+        with_ring!(&self.0, ring => ring.window())
     }
 
     /// The part of the queue that others than the poller use.
-    pub(crate) fn side(&self) -> CqSide {
-        match &self.0 {
-            Rings::Rxe(_) => CqSide::Rings,
-            Rings::Mlx5(queue) => CqSide::Mlx5(queue.shared().clone()),
-            Rings::Efa(queue) => CqSide::Efa(queue.shared().clone()),
-            Rings::Siw(queue) => CqSide::Siw(queue.alarm().clone()),
-        }
+    pub(crate) fn side(&self) -> Arc<dyn CqSide> {
+        with_ring!(&self.0, ring => ring.side())
+    }
+
+    /// Continues in a ring with room for `entries`; see [`CompletionRing::resize`].
+    pub(crate) fn resize(
+        &mut self,
+        op: &'static str,
+        entries: u32,
+        kernel: &dyn Kernel,
+        command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        with_ring!(&mut self.0, ring => ring.resize(op, entries, kernel, command))
     }
 }

@@ -3,9 +3,10 @@
 use uverbs_abi::types::wc_status;
 
 use super::completion::{Extended, Fields, Missed};
-use super::cq::{Completions, Rings};
+use super::cq::{Completions, Rings, with_ring};
 pub use super::efa::Told;
 pub use super::mlx5::Unread;
+use super::seam::CompletionRing;
 
 /// The number and the status of a completion.
 pub type Shown = (u64, u32);
@@ -93,7 +94,7 @@ impl Cursor for Unread {
     }
 }
 
-/// Completions of siw do not name a sender. Their entries are given back immediately.
+/// For efa, and for drivers without a cursor of their own, whose entries are given back immediately and do not name a sender.
 impl Cursor for Told {
     #[inline(always)]
     fn next_fast(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Result<Shown, Missed> {
@@ -111,8 +112,7 @@ impl Cursor for Told {
     fn next(&mut self, queue: &mut Completions, may_take: impl Fn() -> bool) -> Option<Shown> {
         match &mut queue.0 {
             Rings::Efa(ring) => ring.next_told(may_take, self).ok()?,
-            Rings::Siw(ring) => *self = Self::plain(&ring.next(&may_take)?.wc),
-            Rings::Rxe(_) | Rings::Mlx5(_) => return None,
+            rings => *self = Self::plain(&with_ring!(rings, ring => ring.next_copied(&may_take))?.wc),
         }
         Some((self.wr_id(), self.status()))
     }

@@ -1,25 +1,4 @@
-//! The drivers with queues: the only list of them. The enums that store a queue of any driver, and the matches on them, are made from it.
-
-/// Calls a macro, whose path is in the brackets, with the list, followed by other tokens. For each driver: what bindings are told about it, its variant, its folder, `Box`
-/// if its queues are stored in boxes, and the variant of its shared receive queues.
-macro_rules! with_drivers {
-    ([$($then:tt)+] $($more:tt)*) => {
-        $($then)+! {
-            [
-                /// rxe, and the soft device.
-                Rxe: rxe, shared receives in Rxe;
-                /// mlx5.
-                Mlx5: mlx5, shared receives in Mlx5Shared;
-                /// efa.
-                Efa: efa Box, shared receives in Efa;
-                /// siw.
-                Siw: siw Box, shared receives in Siw;
-            ]
-            $($more)*
-        }
-    };
-}
-pub(crate) use with_drivers;
+//! What is made from the list of drivers (`mod.rs`): the enums that store a queue of any driver, and the matches on them.
 
 /// The type that stores a queue.
 macro_rules! stored_type {
@@ -41,6 +20,17 @@ macro_rules! rings {
             $($name($crate::driver::list::stored_type!($crate::driver::$folder::$queue, $($boxed)?)),)*
             $($more($type),)*
         }
+
+        $(impl From<$crate::driver::$folder::$queue> for $queue {
+            fn from(ring: $crate::driver::$folder::$queue) -> Self {
+                Self(Rings::$name(ring.into()))
+            }
+        })*
+        $(impl From<$type> for $queue {
+            fn from(ring: $type) -> Self {
+                Self(Rings::$more(ring))
+            }
+        })*
     };
 }
 pub(crate) use rings;

@@ -4,7 +4,8 @@
 //! request, room for its response, and the memory that the device may access. After the kernel has created the object, `open` returns
 //! the queue. If a driver does not support something, the method returns an error with a hint.
 //!
-//! What needs no queue, a driver says itself ([`Control`]). The plans for queues are in `plans.rs`.
+//! What needs no queue, a driver says itself ([`Control`]), and how its queues are created ([`Queues`]). All that names every driver is made
+//! from the list in this file.
 
 pub(crate) mod completion;
 pub(crate) mod cq;
@@ -23,102 +24,148 @@ pub(crate) mod ring;
 pub(crate) mod rq;
 pub(crate) mod rxe;
 pub(crate) mod seam;
-pub(crate) mod side;
 pub(crate) mod siw;
 pub(crate) mod sq;
 
+/// Calls a macro, whose path is in the brackets, with the list of drivers with queues, followed by other tokens: the only list of them. For
+/// each driver: what bindings are told about it, its variant, its folder, `Box` if its queues are stored in boxes, and the variant of its
+/// shared receive queues.
+macro_rules! with_drivers {
+    ([$($then:tt)+] $($more:tt)*) => {
+        $($then)+! {
+            [
+                /// rxe, and the soft device.
+                Rxe: rxe, shared receives in Rxe;
+                /// mlx5.
+                Mlx5: mlx5, shared receives in Mlx5Shared;
+                /// efa.
+                Efa: efa Box, shared receives in Efa;
+                /// siw.
+                Siw: siw Box, shared receives in Siw;
+            ]
+            $($more)*
+        }
+    };
+}
+pub(crate) use with_drivers;
+
 use std::ops::Deref;
+use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::types::{driver_id, qp_type};
-use uverbs_abi::write::AhAttr;
+use uverbs_abi::types::qp_type;
+use uverbs_abi::write::QpCap;
 
+use self::cq::Completions;
 use self::others::NO_QUEUES;
-use self::plans::{AhPlan, CounterPlan, CqPlan, HashPlan, QpPlan, SrqPlan, WqPlan};
-pub(crate) use self::plans::{CounterValues, Known, QpQueues};
+pub(crate) use self::plans::CounterValues;
+use self::plans::{CounterPlan, stored};
 #[cfg(feature = "raw")]
 pub(crate) use self::provider::ProviderKind;
+use self::rq::Receives;
 #[cfg(feature = "raw")]
 pub use self::seam::CompletionFields;
-use self::seam::Control;
 pub(crate) use self::seam::{
-    ContextPlan, CqShape, GuardedKeys, Kernel, PointData, Points, QpShape, RefusedBind,
+    ContextPlan, CqShape, CqSide, Created, GuardedKeys, Kernel, Known, PointData, Points, QpQueues, QpShape,
+    RefusedBind, Sides, SrqSide,
 };
+use self::seam::{Control, Planned, Queues, without_work_queues};
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::seam::{DriverCq, DriverQp, PacketCaps};
-use self::side::{CqSide, SrqSide};
+use self::sq::Sends;
 use crate::kernel::error::{Error, Result};
-
-/// The user half of a driver, with the state that the queues of a context share.
-#[derive(Debug)]
-pub(crate) enum Driver {
-    /// rxe, software RoCE: queues are rings shared with the kernel.
-    Rxe,
-    /// mlx5, ConnectX: the only kernel driver with flow counters.
-    Mlx5(mlx5::State),
-    /// The soft device: rxe's rings and mlx5's counters.
-    #[cfg_attr(not(feature = "soft"), expect(dead_code))]
-    Soft,
-    /// siw, software iWARP: arrays of slots, each of which has a flag that names its owner.
-    Siw(siw::State),
-    /// efa, the driver of Amazon's cloud: queues that the kernel maps.
-    Efa(efa::State),
-    /// A driver whose payloads this crate does not know.
-    Other,
-}
 
 const NO_SRD: &str = "of the devices that this crate knows, only those of efa have reliable datagrams (srd)";
 const NO_CHOICES: &str = "the device's driver has no flags of its own for the queue";
 const NO_MEMORY: &str = "of the devices that this crate knows, only those of efa support completion queues in memory of the program";
-const NO_WORK_QUEUES: &str =
-    "of the devices that this crate knows, only those of mlx5 have receive work queues";
 
 /// The error for something that this version of the crate does not support for a driver.
 fn lacks<T>(op: &'static str, hint: &'static str) -> Result<T> {
     Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
 }
 
+/// The enum of drivers.
+macro_rules! drivers {
+    ([$($(#[$doc:meta])* $name:ident: $folder:ident $($boxed:ident)?, shared receives in $shared:ident;)*]) => {
+        /// The user half of a driver, with the state that the queues of a context share.
+        #[derive(Debug)]
+        pub(crate) enum Driver {
+            $($(#[$doc])* $name($folder::State),)*
+            /// The soft device: rxe's rings and mlx5's counters.
+            #[cfg_attr(not(feature = "soft"), expect(dead_code))]
+            Soft,
+            /// A driver whose payloads this crate does not know.
+            Other,
+        }
+
+        impl Driver {
+            pub(crate) fn of(driver: u32) -> Self {
+                match driver {
+                    $(<$folder::State as Queues>::NUMBER => Self::$name($folder::State::default()),)*
+                    _ => Self::Other,
+                }
+            }
+
+            /// The context was created; the plan contains the response.
+            pub(crate) fn opened(&mut self, plan: &ContextPlan) {
+                match self {
+                    $(Self::$name(state) => state.opened(&plan.answer),)*
+                    // They answer nothing.
+                    Self::Soft | Self::Other => {}
+                }
+            }
+
+            /// Which of the providers for bindings its queues have.
+            #[cfg(feature = "raw")]
+            pub(crate) fn provider(&self) -> ProviderKind {
+                match self {
+                    $(Self::$name(_) => ProviderKind::$name,)*
+                    // Without queues of its own nothing depends on it.
+                    Self::Soft | Self::Other => ProviderKind::Rxe,
+                }
+            }
+        }
+
+        impl Deref for Driver {
+            type Target = dyn Control;
+
+            fn deref(&self) -> &(dyn Control + 'static) {
+                match self {
+                    $(Self::$name(state) => state,)*
+                    Self::Soft => &others::Soft,
+                    Self::Other => &others::Other,
+                }
+            }
+        }
+    };
+}
+
+with_drivers!([drivers]);
+
+/// Uses the state of a driver with queues. The soft device has rxe's.
+macro_rules! with_queues {
+    (
+        [$($(#[$doc:meta])* $name:ident: $folder:ident $($boxed:ident)?, shared receives in $shared:ident;)*]
+        $driver:expr, $op:expr, $state:ident => $work:expr
+    ) => {
+        match $driver {
+            $(Driver::$name($state) => $work,)*
+            Driver::Soft => {
+                let $state = &rxe::State;
+                $work
+            }
+            Driver::Other => lacks($op, NO_QUEUES),
+        }
+    };
+}
+
 impl Driver {
-    pub(crate) fn of(driver: u32) -> Self {
-        match driver {
-            driver_id::RXE => Self::Rxe,
-            driver_id::MLX5 => Self::Mlx5(mlx5::State::default()),
-            driver_id::SIW => Self::Siw(siw::State::default()),
-            driver_id::EFA => Self::Efa(efa::State::default()),
-            _ => Self::Other,
-        }
-    }
-
-    /// The context was created; the plan contains the response.
-    pub(crate) fn opened(&mut self, plan: &ContextPlan) {
-        match self {
-            Self::Mlx5(state) => state.opened(&plan.answer),
-            Self::Siw(state) => state.opened(&plan.answer),
-            Self::Efa(state) => state.opened(&plan.answer),
-            // They answer nothing.
-            Self::Rxe | Self::Soft | Self::Other => {}
-        }
-    }
-
-    /// Which of the providers for bindings its queues have.
-    #[cfg(feature = "raw")]
-    pub(crate) fn provider(&self) -> ProviderKind {
-        match self {
-            // Without queues of its own nothing depends on it.
-            Self::Rxe | Self::Soft | Self::Other => ProviderKind::Rxe,
-            Self::Mlx5(_) => ProviderKind::Mlx5,
-            Self::Siw(_) => ProviderKind::Siw,
-            Self::Efa(_) => ProviderKind::Efa,
-        }
-    }
-
     /// A completion counter of the device, and where its values are read. The kernel reports whether the device has such counters.
     pub(crate) fn plan_completion_counter(&self, op: &'static str) -> Result<CounterPlan> {
-        match self {
-            // The soft device implements such counters in the same way as efa, the only driver that has them.
-            Self::Soft | Self::Efa(_) => efa::CounterPlan::new(op).map(CounterPlan::Memory),
-            Self::Rxe | Self::Mlx5(_) | Self::Siw(_) | Self::Other => Ok(CounterPlan::Kernel),
+        if self.counts_in_memory() {
+            return efa::CounterPlan::new(op).map(CounterPlan::Memory);
         }
+        Ok(CounterPlan::Kernel)
     }
 
     /// A completion queue.
@@ -127,157 +174,73 @@ impl Driver {
         op: &'static str,
         shape: &CqShape<'_>,
         kernel: &dyn Kernel,
-    ) -> Result<CqPlan> {
-        match self {
-            Self::Efa(state) => state.plan_cq(op, shape, kernel).map(CqPlan::Efa),
-            Self::Other => lacks(op, NO_QUEUES),
-            _ if shape.memory.is_some() => lacks(op, NO_MEMORY),
-            Self::Mlx5(state) => state.plan_cq(op, shape, kernel).map(|plan| CqPlan::Mlx5(Box::new(plan))),
-            _ if shape.driver != DriverCq::default() => lacks(op, NO_CHOICES),
-            Self::Rxe | Self::Soft => Ok(CqPlan::Rings(rxe::CqPlan::default())),
-            Self::Siw(_) => Ok(CqPlan::Siw(siw::CqPlan::new())),
+    ) -> Planned<u32, Completions> {
+        if !self.has_choices() && shape.memory.is_some() {
+            return lacks(op, NO_MEMORY);
         }
+        if !self.has_choices() && shape.driver != DriverCq::default() {
+            return lacks(op, NO_CHOICES);
+        }
+        with_drivers!([with_queues] self, op, state => Ok(stored(state.plan_cq(op, shape, kernel)?, Into::into)))
     }
 
-    /// A queue pair that completes in these queues, for sends and for receives, and receives from a shared queue if there is one.
+    /// A queue pair.
     pub(crate) fn plan_qp(
         &self,
         op: &'static str,
         shape: &QpShape,
-        queues: [&CqSide; 2],
-        shared: Option<&SrqSide>,
+        sides: Sides<'_>,
         kernel: &dyn Kernel,
-    ) -> Result<QpPlan> {
-        match self {
-            Self::Efa(state) => {
-                let [sends, receives] = queues;
-                let sides = [sends.efa(op)?, receives.efa(op)?];
-                state.plan_qp(op, shape, sides, kernel).map(|plan| QpPlan::Efa(Box::new(plan)))
-            }
-            Self::Other => lacks(op, NO_QUEUES),
-            _ if shape.type_ == qp_type::DRIVER => lacks(op, NO_SRD),
-            Self::Mlx5(state)
-                if shape.driver == (DriverQp { flags: shape.driver.flags, ..DriverQp::default() }) =>
-            {
-                if shape.type_ == qp_type::RAW_PACKET && shape.is_shared {
-                    return lacks(op, "raw packet queue pairs do not share their receives");
-                }
-                let Some(form) = mlx5::Form::of(shape) else { return lacks(op, mlx5::NO_QUEUES) };
-                let [sends, receives] = queues;
-                let queues = [sends.mlx5(op)?, receives.mlx5(op)?];
-                let ends = mlx5::Ends { queues, shared: shared.map(|shared| shared.mlx5(op)).transpose()? };
-                state.plan_qp(op, form, shape, ends, kernel).map(|plan| QpPlan::Mlx5(Box::new(plan)))
-            }
-            _ if shape.driver != DriverQp::default() => lacks(op, NO_CHOICES),
-            Self::Rxe | Self::Soft => Ok(QpPlan::Rings(rxe::QpPlan::new(shape.has_receives()))),
-            Self::Siw(_) => siw::plan_qp(op, shape).map(QpPlan::Siw),
-            // Its choices were looked at above.
-            Self::Mlx5(_) => lacks(op, NO_CHOICES),
+    ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
+        if !self.has_choices() && shape.type_ == qp_type::DRIVER {
+            return lacks(op, NO_SRD);
         }
+        if !self.has_choices() && shape.driver != DriverQp::default() {
+            return lacks(op, NO_CHOICES);
+        }
+        with_drivers!([with_queues] self, op, state => {
+            Ok(stored(state.plan_qp(op, shape, sides, kernel)?, |QpQueues { sends, receives, cap, known }| {
+                QpQueues { sends: sends.into(), receives: receives.map(Into::into), cap, known }
+            }))
+        })
     }
 
-    /// A queue pair over a table of work queues, which spreads frames by a Toeplitz hash of these fields with this key.
-    pub(crate) fn plan_hash(
-        &self,
-        op: &'static str,
-        fields: u64,
-        key: &[u8; 40],
-        flags: u16,
-    ) -> Result<HashPlan> {
-        match self {
-            Self::Mlx5(_) => Ok(HashPlan::Mlx5(Box::new(mlx5::HashPlan::new(fields, key, flags)))),
-            _ => lacks(op, NO_WORK_QUEUES),
-        }
-    }
-
-    /// A shared receive queue for requests of several segments.
+    /// A shared receive queue; one of extended connections completes in `queue`.
     pub(crate) fn plan_srq(
         &self,
         op: &'static str,
         wanted: [u32; 2],
+        queue: Option<&Arc<dyn CqSide>>,
         kernel: &dyn Kernel,
-    ) -> Result<SrqPlan> {
-        match self {
-            Self::Rxe | Self::Soft => Ok(SrqPlan::Rings(rxe::SrqPlan::default(), wanted)),
-            Self::Mlx5(state) => {
-                state.plan_srq(op, wanted, None, kernel).map(|plan| SrqPlan::Mlx5(Box::new(plan)))
-            }
-            Self::Siw(_) => Ok(SrqPlan::Siw(siw::SrqPlan::new(wanted))),
-            Self::Other => lacks(op, NO_QUEUES),
-            _ => Err(self.lacking(op, "has no shared receive queues")),
+    ) -> Planned<[u32; 2], Receives> {
+        if queue.is_some() {
+            self.plan_xrcd(op)?;
         }
-    }
-
-    /// A shared receive queue of such a domain, which completes in this queue.
-    pub(crate) fn plan_xrc_srq(
-        &self,
-        op: &'static str,
-        wanted: [u32; 2],
-        queue: &CqSide,
-        kernel: &dyn Kernel,
-    ) -> Result<SrqPlan> {
-        self.plan_xrcd(op)?;
-        match self {
-            Self::Mlx5(state) => {
-                let plan = state.plan_srq(op, wanted, Some(queue.mlx5(op)?), kernel);
-                plan.map(|plan| SrqPlan::Mlx5(Box::new(plan)))
-            }
-            Self::Rxe | Self::Soft | Self::Siw(_) | Self::Efa(_) | Self::Other => {
-                self.plan_srq(op, wanted, kernel)
-            }
-        }
+        with_drivers!([with_queues] self, op, state => {
+            Ok(stored(state.plan_srq(op, wanted, queue, kernel)?, Into::into))
+        })
     }
 
     /// A receive work queue that completes in this queue.
     pub(crate) fn plan_wq(
         &self,
         op: &'static str,
-        depth: u32,
-        segments: u32,
-        queue: &CqSide,
+        wanted: [u32; 2],
+        queue: &Arc<dyn CqSide>,
         kernel: &dyn Kernel,
-    ) -> Result<WqPlan> {
-        match self {
-            Self::Mlx5(state) => {
-                state.plan_wq(op, depth, segments, queue.mlx5(op)?, kernel).map(WqPlan::Mlx5)
-            }
-            _ => lacks(op, NO_WORK_QUEUES),
-        }
+    ) -> Planned<[u32; 2], Receives> {
+        with_drivers!([with_queues] self, op, state => {
+            Ok(stored(state.plan_wq(op, wanted, queue, kernel)?, Into::into))
+        })
     }
 
     /// The driver's data for a change of a work queue's state.
     pub(crate) fn plan_wq_change(&self, op: &'static str) -> Result<&'static [u8]> {
-        self.wq_change().map_or_else(|| lacks(op, NO_WORK_QUEUES), Ok)
+        self.wq_change().ok_or_else(|| without_work_queues(op))
     }
 
     /// A table of work queues, for which the driver needs no data.
     pub(crate) fn plan_table(&self, op: &'static str) -> Result<()> {
         self.plan_wq_change(op).map(drop)
-    }
-
-    /// An address handle for a path.
-    pub(crate) fn plan_ah(&self, op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
-        match self {
-            Self::Rxe | Self::Soft => Ok(AhPlan::Rings(rxe::AhPlan::default())),
-            Self::Efa(_) => efa::AhPlan::new(op, attr).map(AhPlan::Efa),
-            Self::Mlx5(_) => Ok(AhPlan::Mlx5(mlx5::AhPlan::new(attr))),
-            Self::Other => lacks(op, NO_QUEUES),
-            _ => Err(self.lacking(op, "has no datagrams, and so no address handles")),
-        }
-    }
-}
-
-impl Deref for Driver {
-    type Target = dyn Control;
-
-    fn deref(&self) -> &(dyn Control + 'static) {
-        match self {
-            Self::Rxe => &rxe::State,
-            Self::Soft => &others::Soft,
-            Self::Mlx5(state) => state,
-            Self::Siw(state) => state,
-            Self::Efa(state) => state,
-            Self::Other => &others::Other,
-        }
     }
 }

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use nix::errno::Errno;
 use uverbs_abi::flow::FlowAttr;
 use uverbs_abi::rxe::Mminfo;
+use uverbs_abi::write::AhAttr;
 
-use super::mlx5;
-use super::seam::{Control, GuardedKeys, Kernel, RefusedBind, SrqChange};
+use super::seam::{AhPlan, Control, GuardedKeys, Kernel, RefusedBind, SrqChange};
+use super::{mlx5, rxe};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// The soft device: rxe's rings, and mlx5's counters and extended connections.
@@ -32,6 +33,10 @@ impl Control for Soft {
         false
     }
 
+    fn plan_ah(&self, op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
+        rxe::State.plan_ah(op, attr)
+    }
+
     fn may_resize_cq(&self, _: &'static str, _: u32, _: &dyn Kernel) -> Result<()> {
         Ok(())
     }
@@ -50,6 +55,11 @@ impl Control for Soft {
 
     fn granted_shared(&self, asked: u32, told: u32, room: u32) -> u32 {
         room.min(asked.max(told))
+    }
+
+    /// In the same way as efa, the only driver that has them.
+    fn counts_in_memory(&self) -> bool {
+        true
     }
 
     fn has_flow_counters(&self) -> bool {
@@ -74,8 +84,7 @@ impl Control for Soft {
 pub(crate) struct Other;
 
 /// The hint for a driver without queues in this crate.
-pub(super) const NO_QUEUES: &str =
-    "this version of the crate has queues for rxe, mlx5, siw, efa and the soft device only";
+pub(super) const NO_QUEUES: &str = "this version of the crate has no queues for devices of this driver";
 
 fn no_queues<T>(op: &'static str) -> Result<T> {
     Err(Error::refused(op, Errno::EOPNOTSUPP, NO_QUEUES))
@@ -84,6 +93,10 @@ fn no_queues<T>(op: &'static str) -> Result<T> {
 impl Control for Other {
     fn name(&self) -> &'static str {
         "the driver"
+    }
+
+    fn plan_ah(&self, op: &'static str, _: &AhAttr) -> Result<AhPlan> {
+        no_queues(op)
     }
 
     fn may_resize_cq(&self, op: &'static str, _: u32, _: &dyn Kernel) -> Result<()> {

@@ -2,11 +2,10 @@
 
 use super::completion::Place;
 use super::cq::{Completions, Rings};
-use super::list::with_drivers;
 use super::rq::{self, Receives};
 use super::seam::{CompletionRing, FillReceives, Lower, Published, ReceiveRing, SendRing, Short};
 use super::sq::{self, Sends};
-use super::{efa, mlx5, rxe, siw};
+use super::with_drivers;
 
 /// A driver, for code that is compiled once for each. Values of these types are never made.
 pub trait Provider: 'static {
@@ -76,8 +75,8 @@ macro_rules! providers {
             pub enum $name {}
 
             impl Provider for $name {
-                const SHORT: Short = <$driver::Sends as SendRing>::SHORT;
-                const FEW: usize = <$driver::Completions as CompletionRing>::FEW;
+                const SHORT: Short = <super::$driver::Sends as SendRing>::SHORT;
+                const FEW: usize = <super::$driver::Completions as CompletionRing>::FEW;
 
                 #[inline(always)]
                 fn poll_fast<T: Place>(queue: &mut Completions, places: &mut [T], may_take: impl Fn() -> bool) -> Option<usize> {

@@ -2,12 +2,12 @@
 
 use std::borrow::Borrow;
 
-use super::list::{rings, stored, with_drivers};
+use super::list::{rings, stored};
 use super::request::{Refused, Sge};
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
-use super::seam::{FillReceives, Late, LowerReceive, ReceiveBatch, ReceiveRing};
-use super::side::SrqSide;
+use super::seam::{FillReceives, Late, LowerReceive, ReceiveBatch, ReceiveRing, SrqSide};
+use super::with_drivers;
 use super::{mlx5, rxe};
 
 /// The receive queue of a queue pair, or a shared one, of any driver.
@@ -20,7 +20,7 @@ with_drivers!([rings] Receives, Soft: rxe::Watched, Mlx5Shared: mlx5::SharedRece
 /// Uses a queue, or only its type. The code is compiled for each driver.
 macro_rules! with_receives {
     ($queue:expr, type $ring:ident => $work:expr) => {
-        $crate::driver::list::with_drivers!(
+        $crate::driver::with_drivers!(
             [$crate::driver::list::match_types]
             rq Receives [
                 Soft: $crate::driver::rxe::Watched,
@@ -31,7 +31,7 @@ macro_rules! with_receives {
         )
     };
     ($queue:expr, $ring:ident => $work:expr) => {
-        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] rq [Soft Mlx5Shared Lost] $queue, $ring => $work)
+        $crate::driver::with_drivers!([$crate::driver::list::match_rings] rq [Soft Mlx5Shared Lost] $queue, $ring => $work)
     };
 }
 pub(crate) use with_receives;
@@ -44,15 +44,17 @@ pub(crate) trait Stored: ReceiveRing + Sized {
 
 with_drivers!([stored] Receives, Soft: rxe::Watched, Mlx5Shared: mlx5::SharedReceives, Lost: Lost,);
 
-impl Receives {
-    /// A ring of rxe, which the soft device watches if it is one of its own.
-    pub(super) fn in_rings((ring, device): rxe::Receiving) -> Self {
-        Self(match device {
-            Some(device) => Rings::Soft(rxe::Watched::new(ring, device)),
-            None => Rings::Rxe(ring),
-        })
+/// A ring of rxe, which the soft device watches if it is one of its own.
+impl From<rxe::Receiving> for Receives {
+    fn from((ring, device): rxe::Receiving) -> Self {
+        match device {
+            Some(device) => rxe::Watched::new(ring, device).into(),
+            None => ring.into(),
+        }
     }
+}
 
+impl Receives {
     /// Number of places for what requests need.
     pub(crate) fn slots(&self) -> usize {
         with_receives!(&self.0, ring => ring.slots())
@@ -91,15 +93,18 @@ impl Receives {
 
     /// The ring that the device now uses could not be mapped: nothing can be posted any more.
     pub(crate) fn lose(&mut self) {
-        self.0 = Rings::Lost(Lost(self.next_slot()));
+        *self = Lost(self.next_slot()).into();
     }
 
     /// The part that queue pairs need that receive from it, if it is shared.
     pub(crate) fn side(&self) -> SrqSide {
-        match &self.0 {
-            Rings::Mlx5Shared(queue) => SrqSide::Mlx5(queue.places().clone()),
-            _ => SrqSide::Rings,
-        }
+        with_receives!(&self.0, ring => ring.side())
+    }
+
+    /// The device's number of a shared queue, if the driver returns it.
+    #[cfg(feature = "raw")]
+    pub(crate) fn number(&self) -> Option<u32> {
+        with_receives!(&self.0, ring => ring.number())
     }
 }
 

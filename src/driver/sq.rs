@@ -1,11 +1,12 @@
 //! The send queues of all drivers.
 
-use super::list::{rings, stored, with_drivers};
+use super::list::{rings, stored};
 #[cfg(feature = "raw")]
 use super::request::Refused;
 #[cfg(feature = "raw")]
 use super::seam::OwnRing;
 use super::seam::{Late, Published, SendRing};
+use super::with_drivers;
 
 /// The send queue of a queue pair, of any driver.
 #[derive(Debug)]
@@ -16,10 +17,10 @@ with_drivers!([rings] Sends,);
 /// Uses a queue, or only its type. The code is compiled for each driver.
 macro_rules! with_sends {
     ($queue:expr, type $ring:ident => $work:expr) => {
-        $crate::driver::list::with_drivers!([$crate::driver::list::match_types] sq Sends [] $queue, $ring => $work)
+        $crate::driver::with_drivers!([$crate::driver::list::match_types] sq Sends [] $queue, $ring => $work)
     };
     ($queue:expr, $ring:ident => $work:expr) => {
-        $crate::driver::list::with_drivers!([$crate::driver::list::match_rings] sq [] $queue, $ring => $work)
+        $crate::driver::with_drivers!([$crate::driver::list::match_rings] sq [] $queue, $ring => $work)
     };
 }
 pub(crate) use with_sends;

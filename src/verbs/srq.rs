@@ -12,7 +12,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::device::context::Context;
 use crate::device::context::limits::Size;
 use crate::device::object::{self, Kind, Object};
-use crate::driver::side::SrqSide;
+use crate::driver::{Created, SrqSide};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit as limit_hint};
 #[cfg(feature = "raw")]
@@ -242,11 +242,9 @@ impl SharedReceiveQueueBuilder<'_> {
             return Err(context.sized(error, &[depth_of(self.depth)], otherwise));
         }
         let wanted = [self.depth, self.segments];
-        let mut plan = match self.extended {
-            Some(of) => context.driver().plan_xrc_srq(op, wanted, of.cq.side(), context)?,
-            None => context.driver().plan_srq(op, wanted, context)?,
-        };
-        let [depth, most_segments] = plan.wanted();
+        let queue = self.extended.map(|of| of.cq.side());
+        let mut plan = context.driver().plan_srq(op, wanted, queue, context)?;
+        let [depth, most_segments] = plan.asked(wanted);
         let (mut requests, mut segments, mut number) = (0_u32, 0_u32, 0_u32);
         let type_ = if self.extended.is_some() { srq_type::XRC } else { srq_type::BASIC };
         let mut command = Command::new(op, srq::OBJECT, srq::method::CREATE);
@@ -281,12 +279,13 @@ impl SharedReceiveQueueBuilder<'_> {
             context.sized(error, &[depth_of(self.depth), segments], otherwise)
         })?;
         let handle = command.new_handle_of(create::HANDLE)?;
-        let is_armed_later = self.arms && self.limit > 0 && plan.forgets_limit();
+        let is_armed_later = self.arms && self.limit > 0 && context.driver().forgets_limit();
         let object = Object::new(context, Kind::Srq, handle).holding(plan.memory());
-        #[cfg(feature = "raw")]
-        let device_number = plan.number();
-        let receives = plan.open(op, context)?;
+        let size = [requests, segments];
+        let receives = plan.open(Created { op, number, size, kernel: context })?;
         let side = receives.side();
+        #[cfg(feature = "raw")]
+        let device_number = receives.number();
         let queue = ReceiveQueue::new(context.origin(), receives, segments);
         let receives = Receiving::new(op, queue)?;
         // rxe allocates more room than requested, but does not report it (rxe_srq_from_init, rxe_srq.c, Linux 6.1).

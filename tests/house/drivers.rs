@@ -31,6 +31,48 @@ const DRIVERS: &[&str] = &[
 /// The list of drivers, and the plans of all drivers.
 const LISTS: &[&str] = &["src/driver/flow.rs", "src/driver/mod.rs", "src/driver/plans.rs"];
 
+/// The files outside their folders that name drivers, where others may not. `mod.rs` has the list. The other files of the library are about
+/// parts that drivers share with the soft device, or that one driver has in addition.
+const OUTSIDE: [(&str, &[&str]); 4] = [
+    (
+        "mlx5",
+        &[
+            "src/driver/cursor.rs",
+            "src/driver/flow.rs",
+            "src/driver/mod.rs",
+            "src/driver/others.rs",
+            "src/driver/request.rs",
+            "src/driver/rq.rs",
+            "src/driver/seam/facts.rs",
+            "src/driver/seam/flow.rs",
+            "uverbs-c/src/providers/mod.rs",
+            "uverbs-c/src/providers/rings.rs",
+        ],
+    ),
+    (
+        "rxe",
+        &[
+            "src/driver/mod.rs",
+            "src/driver/others.rs",
+            "src/driver/plans.rs",
+            "src/driver/rq.rs",
+            "src/driver/seam/plan.rs",
+            "uverbs-c/src/providers/rings.rs",
+        ],
+    ),
+    ("siw", &["src/driver/mod.rs", "uverbs-c/src/providers/rings.rs"]),
+    (
+        "efa",
+        &[
+            "src/driver/cursor.rs",
+            "src/driver/mod.rs",
+            "src/driver/plans.rs",
+            "uverbs-c/src/providers/mod.rs",
+            "uverbs-c/src/providers/rings.rs",
+        ],
+    ),
+];
+
 /// Files that pass on requests in the layout of one driver's rings.
 const REQUESTS: &[&str] = &["src/kernel/command/doorbell.rs"];
 
@@ -113,6 +155,24 @@ fn drivers_are_named_where_they_are_at_home() {
     assert_none("drivers that are named outside their rooms", &wrong);
     let listed: BTreeSet<_> = REQUESTS.iter().map(ToString::to_string).collect();
     assert_eq!(requests, listed, "files with requests of one driver");
+}
+
+#[test]
+fn a_driver_is_its_folder() {
+    let homes = ["src/driver/", "uverbs-c/src/providers/"];
+    let mut found = NAMES.map(|name| (name, BTreeSet::new()));
+    for (file, text) in sources(&["src", "uverbs-c/src"]) {
+        let Some(inside) = homes.iter().find_map(|home| file.strip_prefix(home)) else { continue };
+        let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (name, files) in &mut found {
+            let is_named = || bare_code(text).lines().any(|line| name_parts(line).any(|part| part == *name));
+            if !inside.starts_with(&format!("{name}/")) && !inside.contains("tests") && is_named() {
+                files.insert(file.clone());
+            }
+        }
+    }
+    let listed = OUTSIDE.map(|(name, files)| (name, files.iter().map(ToString::to_string).collect()));
+    assert_eq!(found, listed, "files outside a driver's folder that name it");
 }
 
 /// Code that handles one variant of an enum and ignores the others: a rest pattern, `matches!`, `if let Self::A`, `let Sends::A`, `==

@@ -39,7 +39,7 @@ use crate::driver::completion::Place;
 use crate::driver::ring::units::{SmallUnits, Units};
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
-use crate::driver::seam::{CompletionRing, Kernel};
+use crate::driver::seam::{CompletionRing, CqSide, Created, Payload, Plan};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -103,29 +103,25 @@ impl CqPlan {
         }
         Ok(Self { memory: Some(memory.clone()), ..plan })
     }
+}
 
-    /// The memory to which the device writes as long as the queue exists, if it is the program's own.
-    pub(crate) fn memory(&self) -> Option<&Mapping> {
+impl Plan<u32, Completions> for CqPlan {
+    /// The program's own memory.
+    fn memory(&self) -> Option<&Mapping> {
         self.memory.as_ref()
     }
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+    fn payload(&mut self) -> Payload<'_> {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// Number of entries that is requested from the kernel.
-    pub(crate) fn entries(&self) -> u32 {
+    fn asked(&self, _: u32) -> u32 {
         self.entries
     }
 
-    /// The queue, after the kernel has created it with this many entries in each ring.
-    pub(in crate::driver) fn open(
-        self,
-        op: &'static str,
-        entries: u32,
-        kernel: &dyn Kernel,
-    ) -> Result<Completions> {
+    /// The kernel has created it with this many entries in each ring.
+    fn open(self: Box<Self>, made: Created<'_, u32>) -> Result<Completions> {
+        let Created { op, size: entries, kernel, .. } = made;
         let CreateCqResp { comp_mask, q_mmap_key, q_mmap_size, db_off, db_mmap_key, .. } = self.response;
         let nonsense = || Error::malformed(op, "a completion queue that does not fit its size");
         let len = usize::try_from(q_mmap_size).map_err(|_| nonsense())?;
@@ -211,21 +207,6 @@ impl CompletionSide {
         });
     }
 
-    /// Requests an event for the next completion. Returns false if the device makes no events of this kind. With `are_told`, the caller
-    /// reports each event that it has read by [`CompletionSide::tell`], and the poller does not search for the completion that makes this
-    /// event: any thread may then request an event while another one polls.
-    pub(crate) fn arm(&self, solicited_only: bool, are_told: bool) -> bool {
-        let Some(doorbell) = self.doorbell.as_ref().filter(|_| self.makes_events && !solicited_only) else {
-            return false;
-        };
-        let events = self.events.load(RELAXED);
-        if !are_told {
-            self.events.fetch_or(ARMED, RELAXED);
-        }
-        doorbell.ring(Self::word(self.taken.load(RELAXED), events) | CQ_DB_ARM);
-        true
-    }
-
     /// The value for the doorbell.
     #[inline(always)]
     fn word(taken: u32, events: u32) -> u32 {
@@ -255,10 +236,27 @@ impl CompletionSide {
             doorbell.ring_back(Self::word(taken, events));
         }
     }
+}
+
+impl CqSide for CompletionSide {
+    /// Requests an event for the next completion. Returns false if the device makes no events of this kind. With `are_told`, the caller
+    /// reports each event that it has read by [`CompletionSide::tell`], and the poller does not search for the completion that makes this
+    /// event: any thread may then request an event while another one polls.
+    fn arm_apart(&self, solicited_only: bool, are_told: bool) -> bool {
+        let Some(doorbell) = self.doorbell.as_ref().filter(|_| self.makes_events && !solicited_only) else {
+            return false;
+        };
+        let events = self.events.load(RELAXED);
+        if !are_told {
+            self.events.fetch_or(ARMED, RELAXED);
+        }
+        doorbell.ring(Self::word(self.taken.load(RELAXED), events) | CQ_DB_ARM);
+        true
+    }
 
     /// Counts an event that the program has read.
     #[cfg(feature = "raw")]
-    pub(crate) fn tell(&self) {
+    fn tell(&self) {
         self.events.fetch_add(EVENT, RELAXED);
     }
 }
@@ -318,7 +316,7 @@ impl Completions {
         }))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
+    pub(super) fn shared(&self) -> &Arc<CompletionSide> {
         self.poller.shared()
     }
 
@@ -400,6 +398,10 @@ impl Completions {
 impl CompletionRing for Completions {
     fn capacity(&self) -> u32 {
         self.last + 1
+    }
+
+    fn side(&self) -> Arc<dyn CqSide> {
+        self.shared().clone()
     }
 
     #[cfg(feature = "raw")]

@@ -1,10 +1,11 @@
 //! What efa says about its device.
 
-use super::{State, plan_context};
+use uverbs_abi::write::AhAttr;
+
+use super::{State, plan_ah, plan_context};
 #[cfg(feature = "raw")]
 use crate::driver::seam::Kernel;
-use crate::driver::seam::{ContextPlan, Control};
-#[cfg(feature = "raw")]
+use crate::driver::seam::{AhPlan, ContextPlan, Control};
 use crate::kernel::error::Result;
 
 impl Control for State {
@@ -18,6 +19,19 @@ impl Control for State {
 
     fn opened(&mut self, answer: &[u8]) {
         self.read_limits(answer);
+    }
+
+    fn plan_ah(&self, op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
+        plan_ah(op, attr)
+    }
+
+    fn has_choices(&self) -> bool {
+        true
+    }
+
+    /// `efa_create_comp_cntr`, efa_verbs.c, Linux 7.3.
+    fn counts_in_memory(&self) -> bool {
+        true
     }
 
     fn firmware(&self, raw: u64) -> Option<String> {

@@ -30,21 +30,24 @@ use uverbs_abi::efa::{
     QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE, USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::{QpCreateFlags, qp_type};
-use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, cmd};
+use uverbs_abi::types::{QpCreateFlags, driver_id, qp_type};
+use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, QpCap, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::completions::Completions;
+use self::completions::CqPlan;
 pub(crate) use self::counter::{CounterPlan, CounterValues};
 #[cfg(feature = "raw")]
 pub use self::entry::Told;
 pub(crate) use self::entry::UNSOLICITED;
-pub(crate) use self::qp::QpPlan;
+use self::qp::QpPlan;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
 use self::track::Generations;
 use super::request::Address;
-use super::seam::{ContextPlan, CqShape, DriverCq, Kernel, QpShape};
+use super::seam::{
+    AhPlan, ContextPlan, CqShape, DriverCq, Kernel, Planned, QpQueues, QpShape, Queues, Sides, own,
+};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 
@@ -157,13 +160,22 @@ impl State {
     fn small_slots(&self) -> u32 {
         self.limits.max_llq / sends::SLOT as u32
     }
+}
 
-    pub(super) fn plan_cq(
+impl Queues for State {
+    const NUMBER: u32 = driver_id::EFA;
+
+    type Completions = Completions;
+    type Sends = Sends;
+    type Receives = Receives;
+    type Shared = Receives;
+
+    fn plan_cq(
         &self,
         op: &'static str,
         shape: &CqShape<'_>,
         kernel: &dyn Kernel,
-    ) -> Result<CqPlan> {
+    ) -> Planned<u32, Completions> {
         let CqShape { entries, has_channel, memory, driver } = *shape;
         let (flags, refused) = (driver.flags, |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint)));
         if driver != (DriverCq { flags, ..DriverCq::default() }) {
@@ -176,7 +188,7 @@ impl State {
             return refused(NO_EVENTS);
         }
         let Some(memory) = memory else {
-            return Ok(CqPlan::new(entries, self.limits.rings, has_channel).with(flags));
+            return Ok(Box::new(CqPlan::new(entries, self.limits.rings, has_channel).with(flags)));
         };
         if !self.caps(op, kernel)?.has(QUERY_DEVICE_CAPS_CQ_WITH_EXT_MEM) {
             return refused(NO_MEMORY);
@@ -187,16 +199,16 @@ impl State {
                 "a completion queue in memory of the program sends no events: create it without a channel",
             );
         }
-        CqPlan::in_memory(op, entries, self.limits.rings, memory).map(|plan| plan.with(flags))
+        Ok(Box::new(CqPlan::in_memory(op, entries, self.limits.rings, memory)?.with(flags)))
     }
 
-    pub(super) fn plan_qp(
+    fn plan_qp(
         &self,
         op: &'static str,
         shape: &QpShape,
-        sides: [&Arc<CompletionSide>; 2],
+        sides: Sides<'_>,
         kernel: &dyn Kernel,
-    ) -> Result<QpPlan> {
+    ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
         let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
         if !matches!(shape.type_, qp_type::UD | qp_type::DRIVER) {
             return refused(TYPES);
@@ -211,7 +223,9 @@ impl State {
             return refused(FLAGS);
         }
         let caps = self.caps(op, kernel)?;
-        QpPlan::new(op, shape, (&self.limits, caps), sides.map(Arc::clone), &self.generations)
+        let [sends, receives] = sides.queues;
+        let sides = [own(op, sends.clone())?, own(op, receives.clone())?];
+        Ok(Box::new(QpPlan::new(op, shape, (&self.limits, caps), sides, &self.generations)?))
     }
 }
 
@@ -248,26 +262,15 @@ fn ask(kernel: &dyn Kernel) -> Result<Caps> {
     Ok(Caps(answer))
 }
 
-/// An address handle that is about to be created.
-#[derive(Debug)]
-pub(crate) struct AhPlan(CreateAhResp);
-
-impl AhPlan {
-    pub(super) fn new(op: &'static str, attr: &AhAttr) -> Result<Self> {
-        if attr.is_global == 0 {
-            // The driver reads only the GID, and without one passes a GID of zeros to the device.
-            let hint = "efa finds the other side by its GID: the route has none";
-            return Err(Error::refused(op, Errno::EINVAL, hint));
-        }
-        Ok(Self(CreateAhResp::new_zeroed()))
+/// An address handle, which is a number of the device.
+fn plan_ah(op: &'static str, attr: &AhAttr) -> Result<AhPlan> {
+    if attr.is_global == 0 {
+        // The driver reads only the GID, and without one passes a GID of zeros to the device.
+        let hint = "efa finds the other side by its GID: the route has none";
+        return Err(Error::refused(op, Errno::EINVAL, hint));
     }
-
-    pub(super) fn answer(&mut self) -> &mut [u8] {
-        self.0.as_mut_bytes()
-    }
-
-    /// The address, with the device's number of the handle.
-    pub(super) fn address(&self) -> Address {
-        Address { number: self.0.efa_address_handle.into(), ..Address::default() }
-    }
+    Ok(AhPlan::new(attr, size_of::<CreateAhResp>(), |_, [first, second, ..]| {
+        let CreateAhResp { efa_address_handle, .. } = zerocopy::transmute!([first, second]);
+        Address { number: efa_address_handle.into(), ..Address::default() }
+    }))
 }

@@ -19,7 +19,7 @@ use super::sends::{Allowed, Device, SLOT, Sends, WIDE_SLOT};
 use super::track::{Generations, MOST, Track};
 use super::{Caps, Limits};
 use crate::driver::ring::units::Units;
-use crate::driver::seam::{DriverQp, Kernel, QpShape};
+use crate::driver::seam::{Created, DriverQp, Kernel, Payload, Plan, QpQueues, QpShape};
 use crate::kernel::error::{Error, Result};
 
 /// State that both queues of a queue pair share. The queue pair is in the lists of its completion queues as long as one of the two
@@ -154,25 +154,36 @@ impl QpPlan {
         })
     }
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+    /// The send ring in the device's memory.
+    fn device(&self, op: &'static str, kernel: &dyn Kernel) -> Result<Device> {
+        let CreateQpResp { llq_desc_offset, llq_desc_mmap_key, sq_db_mmap_key, sq_db_offset, .. } =
+            self.response;
+        let (begin, size) = (llq_desc_offset as usize, self.request.sq_ring_size as usize);
+        let is_right = begin.is_multiple_of(SLOT) && begin < 1 << 16;
+        if !is_right {
+            return Err(Error::malformed(op, "a send ring that begins nowhere in its page"));
+        }
+        let doorbell = Doorbell::map(op, sq_db_mmap_key, sq_db_offset, kernel)?;
+        let ring = Units::new(&kernel.map(op, llq_desc_mmap_key, begin + size)?, begin, size);
+        let ring = ring.ok_or_else(|| Error::malformed(op, "a send ring that is no ring"))?;
+        Ok(Device { ring, begin, doorbell })
+    }
+}
+
+impl Plan<QpCap, QpQueues<Sends, Receives>> for QpPlan {
+    fn payload(&mut self) -> Payload<'_> {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
     /// The sizes of the queues, which are rounded up, because rings are powers of two.
-    pub(crate) fn cap(&self) -> QpCap {
+    fn asked(&self, _: QpCap) -> QpCap {
         self.cap
     }
 
-    /// The queues, after the kernel has created the queue pair with this number.
-    pub(in crate::driver) fn open(
-        self,
-        op: &'static str,
-        number: u32,
-        kernel: &dyn Kernel,
-    ) -> Result<(Sends, Option<Receives>)> {
+    fn open(self: Box<Self>, made: Created<'_, QpCap>) -> Result<QpQueues<Sends, Receives>> {
+        let (Created { op, number, kernel, .. }, cap) = (made, self.cap);
         let response = &self.response;
-        let [depth, requests] = [self.cap.max_send_wr, self.cap.max_recv_wr];
+        let [depth, requests] = [cap.max_send_wr, cap.max_recv_wr];
         let device = (depth > 0).then(|| self.device(op, kernel)).transpose()?;
         let ring = (requests > 0)
             .then(|| {
@@ -191,26 +202,10 @@ impl QpPlan {
         let queues = Arc::new(Queues::new(track, self.sides));
         let sends =
             Sends::new(op, queues.clone(), device, [depth, self.most_at_once], self.slot, self.allowed)?;
-        let pieces = self.cap.max_recv_sge;
-        let receives = ring
-            .map(|(ring, doorbell)| Receives::new(op, queues, ring, doorbell, [self.places, pieces]))
-            .transpose()?;
-        Ok((sends, receives))
-    }
-
-    /// The send ring in the device's memory.
-    fn device(&self, op: &'static str, kernel: &dyn Kernel) -> Result<Device> {
-        let CreateQpResp { llq_desc_offset, llq_desc_mmap_key, sq_db_mmap_key, sq_db_offset, .. } =
-            self.response;
-        let (begin, size) = (llq_desc_offset as usize, self.request.sq_ring_size as usize);
-        let is_right = begin.is_multiple_of(SLOT) && begin < 1 << 16;
-        if !is_right {
-            return Err(Error::malformed(op, "a send ring that begins nowhere in its page"));
-        }
-        let doorbell = Doorbell::map(op, sq_db_mmap_key, sq_db_offset, kernel)?;
-        let ring = Units::new(&kernel.map(op, llq_desc_mmap_key, begin + size)?, begin, size);
-        let ring = ring.ok_or_else(|| Error::malformed(op, "a send ring that is no ring"))?;
-        Ok(Device { ring, begin, doorbell })
+        let sizes = [self.places, cap.max_recv_sge];
+        let receives =
+            ring.map(|(ring, doorbell)| Receives::new(op, queues, ring, doorbell, sizes)).transpose()?;
+        Ok(QpQueues { sends, receives, cap, known: None })
     }
 }
 

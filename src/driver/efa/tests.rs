@@ -32,7 +32,7 @@ use crate::driver::request::{
     ADDRESSED, Data, Destination, NoBytes, NoPieces, Opcode, Refused, Remote, Sge, ToDestination,
 };
 use crate::driver::ring::RingDevice;
-use crate::driver::seam::{CompletionRing, Lower, LowerReceive, ReceiveRing, SendRing};
+use crate::driver::seam::{CompletionRing, Created, Lower, LowerReceive, ReceiveRing, SendRing};
 use crate::driver::{DriverQp, QpShape};
 use crate::kernel::mapping::Mapping;
 use crate::kernel::mapping::page::page_size;
@@ -138,8 +138,8 @@ fn queue(state: &State, memory: &Memory) -> Completions {
         ..CreateCqResp::new_zeroed()
     };
     answer.copy_from_slice(response.as_bytes());
-    let entries = plan.entries();
-    plan.open("test", entries, memory).unwrap()
+    let size = plan.asked(0);
+    plan.open(Created { op: "test", number: 0, size, kernel: memory }).unwrap()
 }
 
 /// A queue pair with one completion queue, and the memory that the device sees.
@@ -175,8 +175,8 @@ impl Bench {
         type_: u8,
         wanted: QpCap,
     ) -> (Sends, Receives, QpCap, usize) {
-        let side = queue.shared().clone();
-        let mut plan = state.plan_qp("test", &shape(type_, wanted), [&side, &side], memory).unwrap();
+        let sides = Sides { queues: [&queue.side(), &queue.side()], shared: None };
+        let mut plan = state.plan_qp("test", &shape(type_, wanted), sides, memory).unwrap();
         let (request, answer) = plan.payload();
         let request = CreateQp::read_from_bytes(request).unwrap();
         let response = CreateQpResp {
@@ -191,10 +191,10 @@ impl Bench {
             ..CreateQpResp::new_zeroed()
         };
         answer.copy_from_slice(response.as_bytes());
-        let cap = plan.cap();
-        let slot = request.sq_ring_size as usize / cap.max_send_wr as usize;
         assert_eq!(request.rq_ring_size % 16, 0);
-        let (sends, receives) = plan.open("test", NUMBER, memory).unwrap();
+        let made = Created { op: "test", number: NUMBER, size: wanted, kernel: memory };
+        let QpQueues { sends, receives, cap, .. } = plan.open(made).unwrap();
+        let slot = request.sq_ring_size as usize / cap.max_send_wr as usize;
         (sends, receives.unwrap(), cap, slot)
     }
 

@@ -9,6 +9,7 @@ use uverbs_abi::write::AhAttr;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::driver::request::Address;
+use crate::driver::seam::AhPlan;
 
 /// The bit in [`WqeAv::grh_gid_fl`] for a global address, and the position of the index of the source GID.
 const IS_GLOBAL: u32 = 1 << 30;
@@ -18,28 +19,14 @@ const FLOW_LABEL: u32 = 0xf_ffff;
 const FIRST_PORT: u16 = 0xc000;
 const PORT_BITS: u32 = 14;
 
-/// An address handle that is about to be created. On Ethernet the kernel returns the hardware address of the other side; on InfiniBand it
-/// leaves the response empty.
-#[derive(Debug)]
-pub(crate) struct AhPlan {
-    attr: AhAttr,
-    answer: CreateAhResp,
-}
-
-impl AhPlan {
-    pub(in crate::driver) fn new(attr: &AhAttr) -> Self {
-        Self { attr: *attr, answer: CreateAhResp::new_zeroed() }
-    }
-
-    pub(in crate::driver) fn answer(&mut self) -> &mut [u8] {
-        self.answer.as_mut_bytes()
-    }
-
-    pub(in crate::driver) fn address(&self) -> Address {
-        let AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, .. } = self.attr;
-        let is_ethernet = self.answer.response_length != 0;
+/// An address handle. On Ethernet the kernel returns the hardware address of the other side; on InfiniBand it leaves the response empty.
+pub(super) fn plan_ah(attr: &AhAttr) -> AhPlan {
+    AhPlan::new(attr, size_of::<CreateAhResp>(), |attr, answer| {
+        let answer: CreateAhResp = zerocopy::transmute!(answer);
+        let &AhAttr { grh, dlid, sl, src_path_bits, static_rate, is_global, .. } = attr;
+        let is_ethernet = answer.response_length != 0;
         let rate = device_rate(static_rate) << 4;
-        let mut av = WqeAv { rmac: self.answer.dmac, ..WqeAv::new_zeroed() };
+        let mut av = WqeAv { rmac: answer.dmac, ..WqeAv::new_zeroed() };
         if is_ethernet {
             // Packets always have a global header here; the bit for it must not be set.
             av.stat_rate_sl = rate | (sl & 0x7) << 1;
@@ -59,7 +46,7 @@ impl AhPlan {
         }
         let [_, _, _, vector @ ..]: [u32; 12] = zerocopy::transmute!(av);
         Address { number: 0, vector }
-    }
+    })
 }
 
 /// The device's number for a rate (`enum ib_rate`, ib_verbs.h), or for the next higher rate that it has; zero if it has none.

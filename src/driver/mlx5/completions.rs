@@ -32,7 +32,7 @@ use super::track::{Track, is_send};
 use super::{CQ_DOORBELL, Limits, Registers};
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::{Item, Word};
-use crate::driver::seam::DriverCq;
+use crate::driver::seam::{CqSide, Created, DriverCq, Payload, Plan};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::source::BlockSource;
 use crate::kernel::mapping::{Mapping, Register};
@@ -90,20 +90,20 @@ impl CqPlan {
         }
         Ok(self)
     }
+}
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+impl Plan<u32, Completions> for CqPlan {
+    fn payload(&mut self) -> Payload<'_> {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory to which the device may write as long as the queue exists.
-    pub(crate) fn memory(&self) -> &Mapping {
-        self.ring.memory()
+    fn memory(&self) -> Option<&Mapping> {
+        Some(self.ring.memory())
     }
 
-    /// The queue, after the kernel has created it. Nothing completes here yet, so the device does not use the ring. The ring is
-    /// cleared only now: a queue that is larger than the device's limit is then refused before its memory is touched.
-    pub(crate) fn open(mut self) -> Completions {
+    /// Nothing completes here yet, so the device does not use the ring. The ring is cleared only now: a queue that is larger than the
+    /// device's limit is then refused before its memory is touched.
+    fn open(mut self: Box<Self>, _: Created<'_, u32>) -> Result<Completions> {
         self.ring.clear();
         let own = Arc::new(self.ring);
         let ring = self.empty.map_or_else(
@@ -128,15 +128,8 @@ impl CqPlan {
             armed: AtomicU32::new(NOT_ARMED),
             sequence: AtomicU32::new(0),
         };
-        Completions {
-            ring,
-            own,
-            position: 0,
-            released: 0,
-            known: Known::default(),
-            changes: 0,
-            shared: Arc::new(shared),
-        }
+        let (known, shared) = (Known::default(), Arc::new(shared));
+        Ok(Completions { ring, own, position: 0, released: 0, known, changes: 0, shared })
     }
 }
 
@@ -244,32 +237,6 @@ impl CompletionSide {
         self.tracks.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Requests an event for the next completion, or the next solicited one; the poller searches for that completion. Returns false, with
-    /// nothing done, in a process that did not create the queue.
-    #[inline(always)]
-    pub(crate) fn arm(&self, solicited_only: bool) -> bool {
-        let is_here = self.origin.is_here();
-        if is_here {
-            let armed = if solicited_only { ARMED_SOLICITED } else { ARMED };
-            self.armed.store(armed, Ordering::Relaxed);
-            self.ask(solicited_only, self.sequence.load(Ordering::Relaxed) << 30);
-        }
-        is_here
-    }
-
-    /// Requests an event for the next completion, or the next solicited one, for a caller that counts the events that it reads: `events`
-    /// has the count in its two highest bits. The poller does not search for the completion, so any thread may call this while another one
-    /// polls. Returns false, with nothing done, in a process that did not create the queue.
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    pub(crate) fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
-        let is_here = self.origin.is_here();
-        if is_here {
-            self.ask(solicited_only, events);
-        }
-        is_here
-    }
-
     /// Rings the doorbell. The device's sequence number has two bits: the highest of `sequence`.
     #[inline(always)]
     fn ask(&self, solicited_only: bool, sequence: u32) {
@@ -288,6 +255,32 @@ impl CompletionSide {
             return what(self.next.load(Ordering::Acquire));
         }
         what(end_of(|| self.next.load(Ordering::Acquire), |position| ring.is_filled(position)))
+    }
+}
+
+impl CqSide for CompletionSide {
+    /// Requests an event for the next completion, or the next solicited one; the poller searches for that completion. Returns false, with
+    /// nothing done, in a process that did not create the queue.
+    fn arm(&self, solicited_only: bool) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
+            let armed = if solicited_only { ARMED_SOLICITED } else { ARMED };
+            self.armed.store(armed, Ordering::Relaxed);
+            self.ask(solicited_only, self.sequence.load(Ordering::Relaxed) << 30);
+        }
+        is_here
+    }
+
+    /// Requests an event for the next completion, or the next solicited one, for a caller that counts the events that it reads: `events`
+    /// has the count in its two highest bits. The poller does not search for the completion, so any thread may call this while another one
+    /// polls. Returns false, with nothing done, in a process that did not create the queue.
+    #[cfg(feature = "raw")]
+    fn arm_behind(&self, events: u32, solicited_only: bool) -> bool {
+        let is_here = self.origin.is_here();
+        if is_here {
+            self.ask(solicited_only, events);
+        }
+        is_here
     }
 }
 
@@ -372,7 +365,7 @@ impl Completions {
     /// Resizes the queue to at least `wanted` completions. `command` sends the kernel's command, with the driver's request and
     /// the memory of the new ring. Returns the memory of the old ring if the device no longer uses it, and nothing if the queue
     /// already has this size.
-    pub(crate) fn resize(
+    pub(super) fn renew(
         &mut self,
         op: &'static str,
         wanted: u32,

@@ -9,12 +9,15 @@ use uverbs_abi::mlx5::AllocUcontextResp;
 #[cfg(feature = "raw")]
 use uverbs_abi::mlx5::ids::device::query_context;
 use uverbs_abi::mlx5::{ModifyWq, QueryDeviceResp};
+use uverbs_abi::write::AhAttr;
 use zerocopy::FromZeros;
 
-use super::{State, flow, plan_context};
+use super::{State, address, flow, hash, plan_context};
 #[cfg(feature = "raw")]
 use crate::driver::seam::CompletionFields;
-use crate::driver::seam::{ContextPlan, Control, Kernel, QueryPlan, RefusedBind, SrqChange};
+use crate::driver::seam::{
+    AhPlan, ContextPlan, Control, Exchange, Kernel, QueryPlan, RefusedBind, SrqChange,
+};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// Counters of mlx5 that a device keeps in 32 bits, from which the kernel copies them (`mlx5_ib_query_q_counters` and the tables above
@@ -96,6 +99,24 @@ impl Control for State {
     }
 
     /// The new ring is written before the kernel sees it.
+    fn plan_ah(&self, _: &'static str, attr: &AhAttr) -> Result<AhPlan> {
+        Ok(address::plan_ah(attr))
+    }
+
+    /// Flags of queues, and the format of completions.
+    fn has_choices(&self) -> bool {
+        true
+    }
+
+    /// `mlx5_ib_create_srq`, srq.c, Linux 6.1.
+    fn forgets_limit(&self) -> bool {
+        true
+    }
+
+    fn plan_hash(&self, _: &'static str, fields: u64, key: &[u8; 40], flags: u16) -> Result<Exchange> {
+        Ok(hash::plan_hash(fields, key, flags))
+    }
+
     fn may_resize_cq(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {
         self.check_cqe(op, entries, kernel)
     }

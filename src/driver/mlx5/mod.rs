@@ -39,28 +39,27 @@ use uverbs_abi::mlx5::{
 };
 use zerocopy::IntoBytes;
 
-pub(crate) use self::address::AhPlan;
-pub(crate) use self::completions::{CompletionSide, Completions, CqPlan};
+pub(crate) use self::completions::Completions;
+use self::completions::CqPlan;
 pub(crate) use self::doorbell::Registers;
 use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]
 pub use self::entry::Unread;
 pub(crate) use self::flow::FlowPayload;
 pub(super) use self::flow::{priority_hint, refused_bind};
-pub(crate) use self::form::Form;
-pub(crate) use self::hash::HashPlan;
+use self::form::Form;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
-pub(in crate::driver) use self::shape::Ends;
-pub(crate) use self::shape::{Known, QpPlan};
-pub(crate) use self::shared::{Places, SharedReceives, SrqPlan};
+use self::shape::QpPlan;
+pub(crate) use self::shared::SharedReceives;
+use self::shared::{Places, SrqPlan};
 pub(crate) use self::state::State;
-pub(crate) use self::work_queue::WqPlan;
+use self::work_queue::WqPlan;
 use super::seam::ContextPlan;
 use crate::kernel::mapping::source::BlockSource;
 
 /// The hint for queue pairs that are not supported.
-pub(super) const NO_QUEUES: &str =
+const NO_QUEUES: &str =
     "this version of the crate has queue pairs for raw packets, RC, UC, UD and extended connections on mlx5";
 
 /// The driver's data for a new context, with DEVX or without.

@@ -15,6 +15,7 @@ pub(super) use super::track::Source;
 use super::track::Track;
 use super::{Form, Limits, Places, Receives, Registers, SEND_DOORBELL, Sends};
 use crate::driver::ring::units::{Units, Word};
+use crate::driver::seam::{Created, Known, Payload, Plan, QpQueues};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::{Mapping, Register};
 
@@ -87,11 +88,6 @@ impl Drop for Queues {
         }
     }
 }
-
-/// Keeps a queue pair that receives from a shared queue in the lists of its completion queues as long as the kernel's object exists,
-/// because its completions give entries back to the shared queue.
-#[derive(Debug)]
-pub(crate) struct Known(#[expect(dead_code, reason = "it is dropped")] Arc<Queues>);
 
 impl QpPlan {
     /// `index` returns candidates for the number by which completions name the queue pair.
@@ -169,21 +165,6 @@ impl QpPlan {
         })
     }
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
-        (self.request.as_bytes(), self.response.as_mut_bytes())
-    }
-
-    /// The memory to which the device may write as long as the queue pair exists.
-    pub(crate) fn memory(&self) -> &Mapping {
-        &self.memory
-    }
-
-    /// The capacity of the queues.
-    pub(crate) fn cap(&self) -> QpCap {
-        self.cap
-    }
-
     /// Notes what a program is told with the rings.
     fn note(&mut self) {
         #[cfg(feature = "raw")]
@@ -193,13 +174,25 @@ impl QpPlan {
                 Told { page_offset: self.page_offset, sends: [sqn, tisn], receives: [rqn, tirn] };
         }
     }
+}
 
-    /// The rings, after the kernel has created the queue pair with this number, and what must be kept as long as it exists.
-    pub(crate) fn open(mut self, number: u32) -> (Sends, Option<Receives>, Option<Known>) {
-        self.queues.track.set_number(number);
+impl Plan<QpCap, QpQueues<Sends, Receives>> for QpPlan {
+    fn payload(&mut self) -> Payload<'_> {
+        (self.request.as_bytes(), self.response.as_mut_bytes())
+    }
+
+    fn memory(&self) -> Option<&Mapping> {
+        Some(&self.memory)
+    }
+
+    /// A queue pair that receives from a shared queue is in the lists of its completion queues as long as the kernel's object exists,
+    /// because its completions give entries back to the shared queue.
+    fn open(mut self: Box<Self>, made: Created<'_, QpCap>) -> Result<QpQueues<Sends, Receives>> {
+        self.queues.track.set_number(made.number);
         self.note();
-        let (queues, [sent, received]) = (Arc::new(self.queues), self.counters);
-        let known = queues.track.is_sharing().then(|| Known(queues.clone()));
+        let (queues, [sent, received], cap) = (Arc::new(self.queues), self.counters, self.cap);
+        let ring = self.receives;
+        let known = queues.track.is_sharing().then(|| -> Known { queues.clone() });
         let sends = Sends::new(
             self.sends,
             sent,
@@ -209,11 +202,10 @@ impl QpPlan {
             self.doorbell,
             queues.clone(),
         );
-        let segments = self.cap.max_recv_sge;
         let has_receives = !queues.track.is_sharing() && self.form != Form::Extended;
-        let receives = has_receives
-            .then(|| Receives::new(self.receives, received, self.request.rq_wqe_count, segments, queues));
-        (sends, receives, known)
+        let receives =
+            has_receives.then(|| Receives::new(ring, received, cap.max_recv_wr, cap.max_recv_sge, queues));
+        Ok(QpQueues { sends, receives, cap, known })
     }
 }
 

@@ -29,7 +29,9 @@ use crate::driver::request::{Refused, Sge};
 use crate::driver::ring::units::{self, Units, Word};
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
-use crate::driver::seam::{FillReceives, LowerReceive, Plains, ReceiveBatch, ReceiveRing};
+use crate::driver::seam::{
+    Created, FillReceives, LowerReceive, Payload, Plains, Plan, ReceiveBatch, ReceiveRing, SrqSide,
+};
 use crate::kernel::error::{Error, Result, limit};
 use crate::kernel::mapping::Mapping;
 
@@ -85,37 +87,36 @@ impl SrqPlan {
         let response = CreateSrqResp::new_zeroed();
         Ok(Self { memory, units, counter, places, queues, request, response })
     }
+}
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+impl Plan<[u32; 2], SharedReceives> for SrqPlan {
+    fn payload(&mut self) -> Payload<'_> {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory to which the device may write as long as the queue exists.
-    pub(crate) fn memory(&self) -> &Mapping {
-        &self.memory
+    fn memory(&self) -> Option<&Mapping> {
+        Some(&self.memory)
     }
 
-    /// Number of requests that it holds, and of segments of each.
-    pub(crate) fn capacity(&self) -> [u32; 2] {
+    fn asked(&self, _: [u32; 2]) -> [u32; 2] {
         [self.places.last().into(), self.places.segments()]
     }
 
-    /// The device's number of the queue, after the kernel has created it.
-    #[cfg(feature = "raw")]
-    pub(crate) fn number(&self) -> u32 {
-        self.response.srqn
-    }
-
-    /// The queue, after the kernel has created it.
-    pub(crate) fn open(self) -> SharedReceives {
-        let Self { units, counter, places, queues, .. } = self;
+    fn open(self: Box<Self>, _: Created<'_, [u32; 2]>) -> Result<SharedReceives> {
+        let Self { units, counter, places, queues, .. } = *self;
         let last = places.last();
-        let ends = Ends { head: Head::default(), tail: last };
-        let mut queue = SharedReceives { units, counter, places, ends, _queues: queues };
+        let mut queue = SharedReceives {
+            units,
+            counter,
+            places,
+            ends: Ends { head: Head::default(), tail: last },
+            #[cfg(feature = "raw")]
+            number: self.response.srqn,
+            _queues: queues,
+        };
         let mut list = queue.list();
         (0..=last).for_each(|entry| list.put_link(entry, entry.wrapping_add(1) & last));
-        queue
+        Ok(queue)
     }
 }
 
@@ -229,13 +230,16 @@ pub(crate) struct SharedReceives {
     counter: Word,
     places: Arc<Places>,
     ends: Ends,
+    #[cfg(feature = "raw")]
+    number: u32,
     /// For a queue of extended connections: the queue in which it completes.
     _queues: Option<Queues>,
 }
 
 impl SharedReceives {
     /// The state that is shared with the queue pairs that receive from the queue.
-    pub(crate) fn places(&self) -> &Arc<Places> {
+    #[cfg(test)]
+    pub(super) fn places(&self) -> &Arc<Places> {
         &self.places
     }
 
@@ -380,6 +384,15 @@ impl ReceiveRing for SharedReceives {
     /// One of the entries is never posted.
     fn capacity(&self) -> u32 {
         self.places.last().into()
+    }
+
+    fn side(&self) -> SrqSide {
+        self.places.clone()
+    }
+
+    #[cfg(feature = "raw")]
+    fn number(&self) -> Option<u32> {
+        Some(self.number)
     }
 
     fn next_slot(&self) -> u32 {

@@ -3,18 +3,25 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
 use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
-use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
+use uverbs_abi::types::{driver_id, qp_type};
+use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, QpCap, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 #[cfg(feature = "raw")]
 use super::Formats;
 use super::shape::Ends;
 use super::sizes::Wanted;
-use super::{CompletionSide, CqPlan, Form, Limits, QpPlan, Registers, SrqPlan, WqPlan};
-use crate::driver::seam::{CqShape, Kernel, QpShape};
+use super::{
+    Completions, CqPlan, Form, Limits, NO_QUEUES, QpPlan, Receives, Registers, Sends, SharedReceives,
+    SrqPlan, WqPlan,
+};
+use crate::driver::seam::{
+    CqShape, CqSide, DriverQp, Kernel, Planned, QpQueues, QpShape, Queues, Sides, own,
+};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::page::page_size;
@@ -23,6 +30,8 @@ use crate::kernel::mapping::source::BlockSource;
 /// The largest completion queue that is small enough to be created without checking the device's limit first: 1 MiB, with entries of 64
 /// bytes.
 const SMALL_CQ: u32 = (1 << 14) - 1;
+
+const NO_MEMORY: &str = "mlx5 has no completion queues in memory of the program";
 
 /// The state that all queues of a context share.
 #[derive(Debug, Default)]
@@ -65,62 +74,6 @@ impl State {
         self.limits.formats
     }
 
-    pub(in crate::driver) fn plan_cq(
-        &self,
-        op: &'static str,
-        shape: &CqShape<'_>,
-        kernel: &dyn Kernel,
-    ) -> Result<CqPlan> {
-        self.check_cqe(op, shape.entries, kernel)?;
-        let mut limits = self.limits();
-        if let Some(size) = shape.driver.entry_size {
-            if !matches!(size, 64 | 128) {
-                return Err(Error::outside(op, "bytes of a completion", size, "64 or 128"));
-            }
-            limits.cqe_size = size.into();
-        }
-        CqPlan::new(op, shape.entries, &limits, self.registers(op, kernel)?)?.with(op, shape.driver)
-    }
-
-    pub(in crate::driver) fn plan_qp(
-        &self,
-        op: &'static str,
-        form: Form,
-        shape: &QpShape,
-        ends: Ends<'_>,
-        kernel: &dyn Kernel,
-    ) -> Result<QpPlan> {
-        let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
-        let wanted = Wanted { cap: shape.cap, operations: shape.operations, flags: shape.driver.flags };
-        QpPlan::new(op, form, &wanted, &self.limits(), registers, ends, index)
-    }
-
-    /// A shared receive queue; one of extended connections completes in `queue`.
-    pub(in crate::driver) fn plan_srq(
-        &self,
-        op: &'static str,
-        [depth, segments]: [u32; 2],
-        queue: Option<&Arc<CompletionSide>>,
-        kernel: &dyn Kernel,
-    ) -> Result<SrqPlan> {
-        // Before the lock of the completion queue is taken.
-        kernel.take(op)?;
-        SrqPlan::new(op, depth, segments, &self.limits(), queue, || self.next_index())
-    }
-
-    pub(in crate::driver) fn plan_wq(
-        &self,
-        op: &'static str,
-        depth: u32,
-        segments: u32,
-        queue: &Arc<CompletionSide>,
-        kernel: &dyn Kernel,
-    ) -> Result<WqPlan> {
-        // Before the lock of the completion queue is taken.
-        kernel.take(op)?;
-        WqPlan::new(op, depth, segments, &self.limits(), queue, || self.next_index())
-    }
-
     /// Refuses a completion queue that is larger than the device's maximum, before its memory is allocated. Small queues are always
     /// possible and need no query.
     pub(super) fn check_cqe(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {
@@ -156,6 +109,87 @@ impl State {
             None if self.limits.has_registers => registers.insert(static_registers(op, kernel)?).clone(),
             None => registers.insert(map_registers(op, kernel)?).clone(),
         })
+    }
+}
+
+impl Queues for State {
+    const NUMBER: u32 = driver_id::MLX5;
+
+    type Completions = Completions;
+    type Sends = Sends;
+    type Receives = Receives;
+    type Shared = SharedReceives;
+
+    fn plan_cq(
+        &self,
+        op: &'static str,
+        shape: &CqShape<'_>,
+        kernel: &dyn Kernel,
+    ) -> Planned<u32, Completions> {
+        if shape.memory.is_some() {
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, NO_MEMORY));
+        }
+        self.check_cqe(op, shape.entries, kernel)?;
+        let mut limits = self.limits();
+        if let Some(size) = shape.driver.entry_size {
+            if !matches!(size, 64 | 128) {
+                return Err(Error::outside(op, "bytes of a completion", size, "64 or 128"));
+            }
+            limits.cqe_size = size.into();
+        }
+        let plan = CqPlan::new(op, shape.entries, &limits, self.registers(op, kernel)?)?;
+        Ok(Box::new(plan.with(op, shape.driver)?))
+    }
+
+    fn plan_qp(
+        &self,
+        op: &'static str,
+        shape: &QpShape,
+        sides: Sides<'_>,
+        kernel: &dyn Kernel,
+    ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
+        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
+        let Some(form) = Form::of(shape) else { return refused(NO_QUEUES) };
+        if shape.driver != (DriverQp { flags: shape.driver.flags, ..DriverQp::default() }) {
+            return refused("of the choices of drivers, mlx5 has flags of queue pairs only");
+        }
+        if shape.type_ == qp_type::RAW_PACKET && shape.is_shared {
+            return refused("raw packet queue pairs do not share their receives");
+        }
+        let [sends, receives] = sides.queues;
+        let (sends, receives) = (own(op, sends.clone())?, own(op, receives.clone())?);
+        let shared = sides.shared.map(|shared| own(op, shared.clone())).transpose()?;
+        let ends = Ends { queues: [&sends, &receives], shared: shared.as_ref() };
+        let (registers, index) = (self.registers(op, kernel)?, || self.next_index());
+        let wanted = Wanted { cap: shape.cap, operations: shape.operations, flags: shape.driver.flags };
+        Ok(Box::new(QpPlan::new(op, form, &wanted, &self.limits(), registers, ends, index)?))
+    }
+
+    fn plan_srq(
+        &self,
+        op: &'static str,
+        [depth, segments]: [u32; 2],
+        queue: Option<&Arc<dyn CqSide>>,
+        kernel: &dyn Kernel,
+    ) -> Planned<[u32; 2], SharedReceives> {
+        // Before the lock of the completion queue is taken.
+        kernel.take(op)?;
+        let queue = queue.map(|queue| own(op, queue.clone())).transpose()?;
+        let plan = SrqPlan::new(op, depth, segments, &self.limits(), queue.as_ref(), || self.next_index())?;
+        Ok(Box::new(plan))
+    }
+
+    fn plan_wq(
+        &self,
+        op: &'static str,
+        [depth, segments]: [u32; 2],
+        queue: &Arc<dyn CqSide>,
+        kernel: &dyn Kernel,
+    ) -> Planned<[u32; 2], Receives> {
+        // Before the lock of the completion queue is taken.
+        kernel.take(op)?;
+        let queue = own(op, queue.clone())?;
+        Ok(Box::new(WqPlan::new(op, depth, segments, &self.limits(), &queue, || self.next_index())?))
     }
 }
 
@@ -198,42 +232,18 @@ fn static_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> 
 
 #[cfg(test)]
 mod tests {
-    use uverbs_abi::types::{QpCreateFlags, qp_type};
-    use uverbs_abi::write::QpCap;
+    use uverbs_abi::types::QpCreateFlags;
 
-    use super::super::tests::limits;
+    use super::super::tests::{Elsewhere, limits, open};
     use super::*;
-    use crate::driver::ring::RingDevice;
-    use crate::driver::seam::{DriverCq, DriverQp};
+    use crate::driver::seam::{CompletionRing, DriverCq};
     use crate::kernel::error::ErrorKind;
     use crate::kernel::mapping::Mapping;
-    use crate::kernel::process::elsewhere;
-
-    /// A device that belongs to another process.
-    struct Elsewhere;
-
-    impl Kernel for Elsewhere {
-        fn take(&self, op: &'static str) -> Result<()> {
-            Err(elsewhere(op))
-        }
-
-        fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
-            panic!("{command:?}")
-        }
-
-        fn map(&self, op: &'static str, _: u64, _: usize) -> Result<Mapping> {
-            panic!("{op}")
-        }
-
-        fn ring_device(&self, _: Option<u32>) -> Option<Box<dyn RingDevice>> {
-            None
-        }
-    }
 
     #[test]
     fn no_lock_is_taken_before_the_device() {
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
-        let queue = CqPlan::new("test", 3, &limits(1), page).unwrap().open();
+        let queue = open(CqPlan::new("test", 3, &limits(1), page).unwrap(), 0).side();
         let state = State { limits: limits(1), ..State::default() };
         // As if a thread of the parent held the lock at the fork: a child that took it would wait for ever.
         let held = state.registers.lock().unwrap();
@@ -250,12 +260,12 @@ mod tests {
         };
         let queue_shape =
             CqShape { entries: 4, has_channel: false, memory: None, driver: DriverCq::default() };
-        let ends = Ends { queues: [queue.shared(); 2], shared: None };
+        let sides = Sides { queues: [&queue; 2], shared: None };
         let refused = [
             state.plan_cq("test", &queue_shape, &Elsewhere).unwrap_err(),
-            state.plan_qp("test", Form::Frames { header: 0 }, &shape, ends, &Elsewhere).unwrap_err(),
-            state.plan_wq("test", 4, 1, queue.shared(), &Elsewhere).unwrap_err(),
-            state.plan_srq("test", [4, 1], Some(queue.shared()), &Elsewhere).unwrap_err(),
+            state.plan_qp("test", &shape, sides, &Elsewhere).unwrap_err(),
+            state.plan_wq("test", [4, 1], &queue, &Elsewhere).unwrap_err(),
+            state.plan_srq("test", [4, 1], Some(&queue), &Elsewhere).unwrap_err(),
         ];
         assert!(refused.iter().all(|error| error.kind() == ErrorKind::Disassociated), "{refused:?}");
         drop(held);

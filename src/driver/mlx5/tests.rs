@@ -4,6 +4,7 @@
 mod handed;
 mod lies;
 mod limits;
+mod made;
 mod messages;
 mod one_piece;
 mod requests;
@@ -22,12 +23,14 @@ use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use self::made::ends;
+pub(super) use self::made::{Elsewhere, open};
 use super::shape::Ends;
 use super::sizes::Wanted;
-use super::{CompletionSide, Completions, CqPlan, Form, Limits, QpPlan, Receives, Registers, Sends, WqPlan};
+use super::{Completions, CqPlan, Form, Limits, QpPlan, Receives, Registers, Sends, WqPlan};
 use crate::driver::completion::{Completion, Status};
 use crate::driver::request::{Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Request, Sge};
-use crate::driver::seam::{CompletionRing, SendRing};
+use crate::driver::seam::{CompletionRing, CqSide, Plan, QpQueues, SendRing};
 use crate::kernel::mapping::Mapping;
 
 type Copied<'a, T> = std::iter::Copied<std::slice::Iter<'a, T>>;
@@ -48,11 +51,6 @@ fn frame<P, B>(wr_id: u64, head: Option<FrameHead>, data: Data<P, B>) -> Request
 /// Takes completions as the safe interface does.
 pub(super) fn poll(queue: &mut Completions, batch: &mut [Completion]) -> usize {
     queue.poll(batch, || true)
-}
-
-/// For a queue pair with its own receive queue.
-fn ends(queues: [&Arc<CompletionSide>; 2]) -> Ends<'_> {
-    Ends { queues, shared: None }
 }
 
 /// A queue pair with one completion queue, and the memory that the device sees.
@@ -117,8 +115,8 @@ impl Bench {
         let page = Registers { page: registers.clone(), id: Some(9), offset: 0 };
         let mut plan = CqPlan::new("test", 7, &limits, page.clone()).unwrap();
         let cq_request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
-        let cq_memory = plan.memory().clone();
-        let queue = plan.open();
+        let cq_memory = plan.memory().unwrap().clone();
+        let queue = open(plan, 0);
         let mut index = 40;
         let mut plan =
             QpPlan::new("test", form, &all(*wanted), &limits, page, ends([queue.shared(); 2]), || {
@@ -127,12 +125,12 @@ impl Bench {
             })
             .unwrap();
         let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
-        let qp_memory = plan.memory().clone();
-        let cap = plan.cap();
-        let (sends, receives, _) = plan.open(0x1234);
+        let qp_memory = plan.memory().unwrap().clone();
+        let QpQueues { sends, receives, cap, .. } = open(plan, 0x1234);
         // A queue pair that only sends has no receives; those of another one are used.
-        let receives = receives
-            .unwrap_or_else(|| WqPlan::new("test", 1, 1, &limits, queue.shared(), || 39).unwrap().open(0x39));
+        let receives = receives.unwrap_or_else(|| {
+            open(WqPlan::new("test", 1, 1, &limits, queue.shared(), || 39).unwrap(), 0x39)
+        });
         let (cq_slots, first_memory, next) = (8, cq_memory.clone(), 0);
         Self {
             sends,

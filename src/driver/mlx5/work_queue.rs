@@ -13,6 +13,7 @@ use super::shape::{Queues, Source, part, word};
 use super::sizes::{ReceiveRing, refused};
 use super::{Form, Limits, Receives};
 use crate::driver::ring::units::{Units, Word};
+use crate::driver::seam::{Created, Payload, Plan};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -61,27 +62,25 @@ impl WqPlan {
         let response = CreateWqResp::new_zeroed();
         Ok(Self { memory, units, counter, ring, request, response, queues })
     }
+}
 
-    /// The request for the driver, and the place for its response.
-    pub(crate) fn payload(&mut self) -> (&[u8], &mut [u8]) {
+impl Plan<[u32; 2], Receives> for WqPlan {
+    fn payload(&mut self) -> Payload<'_> {
         (self.request.as_bytes(), self.response.as_mut_bytes())
     }
 
-    /// The memory to which the device may write as long as the work queue exists.
-    pub(crate) fn memory(&self) -> &Mapping {
-        &self.memory
+    fn memory(&self) -> Option<&Mapping> {
+        Some(&self.memory)
     }
 
-    /// Number of requests that the ring holds, and of segments of each.
-    pub(crate) fn capacity(&self) -> (u32, u32) {
-        (self.ring.places, self.ring.segments())
+    fn asked(&self, _: [u32; 2]) -> [u32; 2] {
+        [self.ring.places, self.ring.segments()]
     }
 
-    /// The ring, after the kernel has created the work queue with this number.
-    pub(crate) fn open(self, number: u32) -> Receives {
-        let (places, segments) = self.capacity();
-        self.queues.track().set_number(number);
-        Receives::new(self.units, self.counter, places, segments, Arc::new(self.queues))
+    fn open(self: Box<Self>, made: Created<'_, [u32; 2]>) -> Result<Receives> {
+        let ring = &self.ring;
+        self.queues.track().set_number(made.number);
+        Ok(Receives::new(self.units, self.counter, ring.places, ring.segments(), Arc::new(self.queues)))
     }
 }
 
@@ -93,7 +92,7 @@ mod tests {
     use uverbs_abi::mlx5::{AllocUcontextResp, CreateCq};
     use zerocopy::FromBytes;
 
-    use super::super::tests::{PIECE, limits, poll};
+    use super::super::tests::{PIECE, limits, open, poll};
     use super::super::{CqPlan, Registers};
     use super::*;
     use crate::driver::completion::{Completion, Status};
@@ -112,9 +111,9 @@ mod tests {
         let mut plan = CqPlan::new("test", 3, &limits, page).unwrap();
         let request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
         assert_eq!((request.cqe_size, request.db_addr - request.buf_addr), (128, 4 * 128));
-        let memory = plan.memory().clone();
-        let mut queue = plan.open();
-        let mut wq = WqPlan::new("test", 4, 1, &limits, queue.shared(), || 3).unwrap().open(0x77);
+        let memory = plan.memory().unwrap().clone();
+        let mut queue = open(plan, 0);
+        let mut wq = open(WqPlan::new("test", 4, 1, &limits, queue.shared(), || 3).unwrap(), 0x77);
         assert_eq!((queue.capacity(), poll(&mut queue, &mut Completion::batch::<4>())), (3, 0));
         for position in 0..10_u8 {
             wq.put(position.into(), [PIECE].into_iter()).unwrap();
@@ -142,9 +141,9 @@ mod tests {
         let limits = limits(1);
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let mut plan = CqPlan::new("test", 7, &limits, page).unwrap();
-        let cq_memory = plan.memory().clone();
+        let cq_memory = plan.memory().unwrap().clone();
         assert!(!plan.payload().0.is_empty());
-        let mut queue = plan.open();
+        let mut queue = open(plan, 0);
         // Two queues request the same index: the second gets another one.
         let mut indices = [5, 5, 6].into_iter();
         let mut make = |depth, segments| {
@@ -152,18 +151,18 @@ mod tests {
                 WqPlan::new("test", depth, segments, &limits, queue.shared(), || indices.next().unwrap())
                     .unwrap();
             let request = CreateWq::read_from_bytes(plan.payload().0).unwrap();
-            (plan.memory().clone(), request, plan)
+            (plan.memory().unwrap().clone(), request, plan)
         };
         let (_, first, one) = make(1, 1);
         let (memory, second, two) = make(5, 3);
         assert_eq!([first.user_index, second.user_index], [5, 6]);
         assert_eq!((first.rq_wqe_count, first.rq_wqe_shift), (4, 4), "64 bytes at least");
-        assert_eq!((second.rq_wqe_count, second.rq_wqe_shift, two.capacity()), (8, 6, (8, 4)));
+        assert_eq!((second.rq_wqe_count, second.rq_wqe_shift, two.asked([0; 2])), (8, 6, [8, 4]));
         assert_eq!((second.buf_addr, second.flags, second.comp_mask), (memory.address(), 0, 0));
         let record = (second.db_addr - second.buf_addr) as usize;
         let counter = || u32::from_be(memory.load(record, Ordering::Relaxed));
 
-        let (one, mut two) = (one.open(0x100), two.open(0x200));
+        let (one, mut two) = (open(one, 0x100), open(two, 0x200));
         two.put(70, [PIECE; 3].into_iter()).unwrap();
         two.publish();
         assert_eq!(counter(), 0, "not ready");
@@ -195,7 +194,7 @@ mod tests {
     fn what_the_device_does_not_have_is_refused() {
         let limits = limits(1);
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0), offset: 0 };
-        let queue = CqPlan::new("test", 1, &limits, page).unwrap().open();
+        let queue = open(CqPlan::new("test", 1, &limits, page).unwrap(), 0);
         for (depth, segments) in [(0, 1), (32769, 1), (1, 33), (u32::MAX, 1), (1, u32::MAX)] {
             let plan = WqPlan::new("test", depth, segments, &limits, queue.shared(), || 0);
             assert!(plan.is_err(), "{depth} requests of {segments} pieces");

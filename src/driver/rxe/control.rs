@@ -1,16 +1,17 @@
 //! What rxe says about its device.
 
-use uverbs_abi::rxe::Mminfo;
-use uverbs_abi::write::QpCap;
+use uverbs_abi::rxe::{CreateAhResp, Mminfo};
+use uverbs_abi::write::{AhAttr, QpCap};
 
-use crate::driver::seam::{Control, GuardedKeys, Kernel, SrqChange};
+use crate::driver::request::Address;
+use crate::driver::seam::{AhPlan, Control, GuardedKeys, Kernel, SrqChange};
 use crate::kernel::error::Result;
 
 /// `RXE_MAX_QP_WR` and `RXE_MAX_SRQ_WR`, rxe_param.h, Linux 6.1 to 7.3.
 const MOST_REQUESTS: u32 = 1 << 20;
 
 /// The driver has no state of its own.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct State;
 
 impl Control for State {
@@ -45,6 +46,11 @@ impl Control for State {
     /// Of the other drivers, only that of mlx5 has paging, and checks both.
     fn believes_paging(&self) -> bool {
         true
+    }
+
+    fn plan_ah(&self, _: &'static str, attr: &AhAttr) -> Result<AhPlan> {
+        let address = |_: &_, [number, ..]: [u32; 4]| Address { number, ..Address::default() };
+        Ok(AhPlan::new(attr, size_of::<CreateAhResp>(), address))
     }
 
     fn may_resize_cq(&self, _: &'static str, _: u32, _: &dyn Kernel) -> Result<()> {

@@ -10,13 +10,13 @@ mod plans;
 use std::borrow::Borrow;
 use std::mem::{MaybeUninit, offset_of};
 
-use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, SendWqe, SendWr};
+use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, ResizeCqResp, SendWqe, SendWr};
 use uverbs_abi::types::{SendFlags, wr_opcode};
 use uverbs_abi::write::Wc;
-use zerocopy::FromZeros;
+use zerocopy::{FromZeros, IntoBytes};
 
 pub(super) use self::control::State;
-pub(crate) use self::plans::{AhPlan, CqPlan, QpPlan, SrqPlan};
+use self::plans::map_ring;
 pub(super) use self::plans::{Receiving, map_receives};
 use super::completion::{Place, Raised};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
@@ -24,7 +24,8 @@ use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Ter
 use super::ring::Opening;
 use super::ring::{Consumer, Filled, Producer, RingDevice, Slot, Slots};
 use super::seam::{
-    CompletionRing, FillReceives, Lower, LowerReceive, Published, ReceiveBatch, ReceiveRing, SendRing,
+    CompletionRing, FillReceives, Kernel, Lower, LowerReceive, Payload, Published, ReceiveBatch, ReceiveRing,
+    SendRing,
 };
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
@@ -43,16 +44,30 @@ impl Completions {
     pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
         Consumer::open(map).map(Self).ok_or_else(|| nonsense(op))
     }
-
-    #[cfg(feature = "raw")]
-    pub(crate) fn window(&self) -> Opening<Wc> {
-        self.0.window()
-    }
 }
 
 impl CompletionRing for Completions {
     fn capacity(&self) -> u32 {
         self.0.geometry().capacity()
+    }
+
+    /// Continues in the ring that the driver creates for `command`.
+    fn resize(
+        &mut self,
+        op: &'static str,
+        _: u32,
+        kernel: &dyn Kernel,
+        command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        let mut answer = ResizeCqResp::default();
+        command((&[], answer.as_mut_bytes()), None)?;
+        *self = Self::open(op, map_ring(op, answer.mi, kernel)?)?;
+        Ok(None)
+    }
+
+    #[cfg(feature = "raw")]
+    fn window(&self) -> Option<Opening<Wc>> {
+        Some(self.0.window())
     }
 
     #[cfg(feature = "raw")]

@@ -1,8 +1,22 @@
 //! What a driver's completion queue does.
 
+use std::sync::Arc;
+
+use nix::errno::Errno;
+#[cfg(feature = "raw")]
+use uverbs_abi::write::Wc;
+
 #[cfg(feature = "raw")]
 use super::OwnRing;
+use super::create::CqSide;
+use super::plan::{Kernel, Payload};
+#[cfg(feature = "raw")]
+use crate::driver::completion::Extended;
 use crate::driver::completion::Place;
+#[cfg(feature = "raw")]
+use crate::driver::ring::Opening;
+use crate::kernel::error::{Error, Result};
+use crate::kernel::mapping::Mapping;
 
 /// The part of a driver's completion queue that polls.
 ///
@@ -15,6 +29,24 @@ pub(crate) trait CompletionRing {
 
     /// Number of completions that it can hold.
     fn capacity(&self) -> u32;
+
+    /// The part that others than the poller use.
+    fn side(&self) -> Arc<dyn CqSide> {
+        Arc::new(())
+    }
+
+    /// Continues in a ring with room for `entries`. `command` makes the kernel create or use it, and gets the driver's payload and the
+    /// memory to which the device may write from then on. Returns the memory to which it does not write any more. Whether the driver can do
+    /// this was asked before ([`Control::may_resize_cq`](super::Control::may_resize_cq)).
+    fn resize(
+        &mut self,
+        op: &'static str,
+        _entries: u32,
+        _kernel: &dyn Kernel,
+        _command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        Err(Error::refused(op, Errno::EOPNOTSUPP, "this driver cannot resize completion queues"))
+    }
 
     /// Whether the device has written no completion.
     #[cfg(feature = "raw")]
@@ -48,6 +80,19 @@ pub(crate) trait CompletionRing {
     #[inline(always)]
     fn poll<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> usize {
         self.poll_fast(places, may_take).unwrap_or(0)
+    }
+
+    /// The completions in the ring, if they have the kernel's format there.
+    #[cfg(feature = "raw")]
+    fn window(&self) -> Option<Opening<Wc>> {
+        None
+    }
+
+    /// Takes the next completion and gives its entry back, for a driver without a cursor of its own. `None` if there is none, or if it must
+    /// not be taken.
+    #[cfg(feature = "raw")]
+    fn next_copied(&mut self, _may_take: &dyn Fn() -> bool) -> Option<Extended> {
+        None
     }
 
     /// Removes the completions of a queue pair that was reset, if they do not show that they are from before the reset.

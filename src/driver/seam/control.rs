@@ -5,13 +5,14 @@ use std::fmt::Debug;
 
 use nix::errno::Errno;
 use uverbs_abi::flow::FlowAttr;
-use uverbs_abi::write::{QpCap, QueryQpResp};
+use uverbs_abi::write::{AhAttr, QpCap, QueryQpResp};
 
+use super::create::without_work_queues;
 #[cfg(feature = "raw")]
 use super::facts::CompletionFields;
 use super::facts::{GuardedKeys, QueryPlan};
 use super::flow::RefusedBind;
-use super::plan::{ContextPlan, Kernel, MrPlan, SrqChange};
+use super::plan::{AhPlan, ContextPlan, Exchange, Kernel, SrqChange};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// The control path of a driver, without the plans for its queues. A method that a driver does not write says that its device lacks
@@ -103,8 +104,19 @@ pub(crate) trait Control: Debug + Send + Sync {
     }
 
     /// A memory region.
-    fn plan_mr(&self) -> MrPlan {
-        MrPlan::Nothing
+    fn plan_mr(&self) -> Exchange {
+        Exchange::default()
+    }
+
+    /// An address handle for a path.
+    fn plan_ah(&self, op: &'static str, _attr: &AhAttr) -> Result<AhPlan> {
+        Err(self.lacking(op, "has no datagrams, and so no address handles"))
+    }
+
+    /// Whether a program may choose what only this driver has: completion queues in its own memory, flags of queues, and queue pairs of the
+    /// driver's own type. Otherwise these are refused.
+    fn has_choices(&self) -> bool {
+        false
     }
 
     /// Whether the driver takes memory for paged on demand, and for where it expects it, without a check.
@@ -126,6 +138,17 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// (`ib_create_qp_user`, verbs.c, Linux 6.1).
     fn plan_xrcd(&self, op: &'static str) -> Result<()> {
         Err(self.lacking(op, "has no extended reliable connections"))
+    }
+
+    /// Whether the driver ignores the limit in the kernel's command that creates a shared receive queue.
+    fn forgets_limit(&self) -> bool {
+        false
+    }
+
+    /// A queue pair over a table of work queues, which spreads frames by a Toeplitz hash of these fields, whose bits are those of
+    /// `ibv_rx_hash_fields`, with this key, and flags for tunnels and loopback.
+    fn plan_hash(&self, op: &'static str, _fields: u64, _key: &[u8; 40], _flags: u16) -> Result<Exchange> {
+        Err(without_work_queues(op))
     }
 
     /// The driver's data for a change of a work queue's state. `None` if it has no work queues.
@@ -171,6 +194,11 @@ pub(crate) trait Control: Debug + Send + Sync {
     /// The capacity of a queue pair that the kernel returned, after `asked` was requested.
     fn granted_pair(&self, _asked: &QpCap, told: QpCap) -> QpCap {
         told
+    }
+
+    /// Whether the device writes the values of its completion counters to memory of the process.
+    fn counts_in_memory(&self) -> bool {
+        false
     }
 
     /// Whether flows may count, and the driver is told the points of their counters.

@@ -4,6 +4,7 @@
 
 mod complete;
 mod control;
+mod create;
 mod facts;
 mod flow;
 mod plan;
@@ -14,13 +15,16 @@ mod send;
 
 pub(crate) use self::complete::CompletionRing;
 pub(crate) use self::control::Control;
+pub(crate) use self::create::{
+    CqSide, Created, Known, Plan, Planned, QpQueues, Queues, Sides, SrqSide, own, without_work_queues,
+};
 #[cfg(feature = "raw")]
 pub use self::facts::CompletionFields;
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::facts::PacketCaps;
 pub(crate) use self::facts::{GuardedKeys, QueryPlan};
 pub(crate) use self::flow::{PointData, Points, RefusedBind};
-pub(crate) use self::plan::{ContextPlan, CqShape, Kernel, MrPlan, Payload, QpShape, SrqChange};
+pub(crate) use self::plan::{AhPlan, ContextPlan, CqShape, Exchange, Kernel, Payload, QpShape, SrqChange};
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub use self::plan::{DriverCq, DriverQp};
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use nix::errno::Errno;
 use uverbs_abi::rxe::{Mminfo, ModifySrqCmd};
-use uverbs_abi::siw::{RegMrReq, RegMrResp};
 use uverbs_abi::types::{QpCreateFlags, qp_type};
-use uverbs_abi::write::QpCap;
+use uverbs_abi::write::{AhAttr, QpCap};
 use zerocopy::IntoBytes;
 
+use crate::driver::request::Address;
 use crate::driver::ring::RingDevice;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
@@ -157,19 +157,44 @@ impl SrqChange {
     }
 }
 
-/// A memory region that is about to be created.
-#[derive(Debug)]
-pub(crate) enum MrPlan {
-    Nothing,
-    /// The low byte of its keys, which the program chooses. Only one driver wants it, so the layout is that driver's.
-    Keyed(RegMrReq, RegMrResp),
+/// The driver's part of a command whose object needs nothing else: a request, and the place for its response.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    pub(in crate::driver) request: Vec<u8>,
+    pub(in crate::driver) answer: Vec<u8>,
 }
 
-impl MrPlan {
+impl Exchange {
     pub(crate) fn payload(&mut self) -> Payload<'_> {
-        match self {
-            Self::Nothing => (&[], &mut []),
-            Self::Keyed(request, answer) => (request.as_bytes(), answer.as_mut_bytes()),
-        }
+        (&self.request, &mut self.answer)
+    }
+}
+
+/// An address handle that is about to be created. Drivers need no request for it.
+#[derive(Debug)]
+pub(crate) struct AhPlan {
+    attr: AhAttr,
+    answer: [u32; 4],
+    bytes: usize,
+    address: fn(&AhAttr, [u32; 4]) -> Address,
+}
+
+impl AhPlan {
+    /// With a place for an answer of this many bytes, and what the driver makes of it.
+    pub(in crate::driver) fn new(
+        attr: &AhAttr,
+        bytes: usize,
+        address: fn(&AhAttr, [u32; 4]) -> Address,
+    ) -> Self {
+        Self { attr: *attr, answer: [0; 4], bytes, address }
+    }
+
+    pub(crate) fn payload(&mut self) -> Payload<'_> {
+        (&[], &mut self.answer.as_mut_bytes()[..self.bytes])
+    }
+
+    /// The part that datagrams carry, after the kernel has created the handle.
+    pub(crate) fn address(&self) -> Address {
+        (self.address)(&self.attr, self.answer)
     }
 }

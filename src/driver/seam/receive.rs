@@ -1,10 +1,12 @@
 //! What a driver's receive queue does.
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 use super::Late;
 #[cfg(feature = "raw")]
 use super::OwnRing;
+use super::create::SrqSide;
 use crate::driver::request::{Refused, Sge};
 
 /// A driver's receive queue: that of a queue pair, or a shared one.
@@ -20,6 +22,17 @@ pub(crate) trait ReceiveRing {
     /// Number of requests that it can hold.
     fn capacity(&self) -> u32 {
         self.slots() as u32
+    }
+
+    /// The part that queue pairs use that receive from it, if it is shared.
+    fn side(&self) -> SrqSide {
+        Arc::new(())
+    }
+
+    /// The device's number of a shared queue, if the driver returns it.
+    #[cfg(feature = "raw")]
+    fn number(&self) -> Option<u32> {
+        None
     }
 
     /// The slot that is filled next.

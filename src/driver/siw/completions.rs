@@ -25,7 +25,7 @@ use crate::driver::completion::{Extended, Place, Raised};
 use crate::driver::ring::Filled;
 #[cfg(feature = "raw")]
 use crate::driver::ring::flagged::IS_SET;
-use crate::driver::seam::CompletionRing;
+use crate::driver::seam::{CompletionRing, CqSide};
 use crate::kernel::mapping::Mapping;
 
 /// The word by which events are requested.
@@ -35,13 +35,14 @@ pub(crate) struct Alarm {
     at: usize,
 }
 
-impl Alarm {
+impl CqSide for Alarm {
     /// Requests an event at the next completion, or at the next one of a message that is marked as solicited. Completions after this are
     /// announced; the next poll finds those before it.
-    pub(crate) fn set(&self, solicited_only: bool) {
+    fn arm_apart(&self, solicited_only: bool, _: bool) -> bool {
         let next = if solicited_only { 0 } else { NOTIFY_NEXT_COMPLETION };
         self.memory.store(self.at, NOTIFY_SOLICITED | next, Ordering::Release);
         fence(Ordering::SeqCst);
+        true
     }
 }
 
@@ -93,10 +94,6 @@ impl Completions {
         Self { entries, taken: 0, alarm }
     }
 
-    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
-        &self.alarm
-    }
-
     /// Puts completions into `places`, as many as there are and fit, as long as `may_take` returns true. Gives their entries back, and
     /// returns their number.
     pub(crate) fn take<T: Place>(&mut self, places: &mut [T], may_take: impl Fn() -> bool) -> usize {
@@ -144,6 +141,15 @@ impl Completions {
 impl CompletionRing for Completions {
     fn capacity(&self) -> u32 {
         self.entries.count()
+    }
+
+    fn side(&self) -> Arc<dyn CqSide> {
+        self.alarm.clone()
+    }
+
+    #[cfg(feature = "raw")]
+    fn next_copied(&mut self, may_take: &dyn Fn() -> bool) -> Option<Extended> {
+        self.next(may_take)
     }
 
     #[cfg(feature = "raw")]

@@ -5,7 +5,7 @@ use uverbs_abi::siw::AllocCtxResp;
 use uverbs_abi::write::QueryQpResp;
 
 use super::{NO_STATES, NOT_CONNECTED, State};
-use crate::driver::seam::{ContextPlan, Control, MrPlan, SrqChange};
+use crate::driver::seam::{ContextPlan, Control, Exchange, SrqChange};
 use crate::kernel::error::{Error, Result};
 
 /// `SIW_MAX_SRQ_WR` and `SIW_MAX_CQE`, siw.h, Linux 6.1 to 7.3.
@@ -39,9 +39,8 @@ impl Control for State {
         false
     }
 
-    fn plan_mr(&self) -> MrPlan {
-        let (request, answer) = self.keys_of_region();
-        MrPlan::Keyed(request, answer)
+    fn plan_mr(&self) -> Exchange {
+        self.keys_of_region()
     }
 
     fn plan_srq_change(&self, _: &'static str) -> Result<SrqChange> {

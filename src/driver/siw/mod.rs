@@ -20,18 +20,14 @@ mod tests;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nix::errno::Errno;
 use uverbs_abi::siw::{RegMrReq, RegMrResp};
-use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QueryQpResp;
-use zerocopy::FromZeros;
+use zerocopy::{FromZeros, IntoBytes};
 
-pub(crate) use self::completions::{Alarm, Completions};
-pub(crate) use self::plans::{CqPlan, QpPlan, SrqPlan};
+pub(crate) use self::completions::Completions;
 pub(crate) use self::receives::Receives;
 pub(crate) use self::sends::Sends;
-use super::seam::QpShape;
-use crate::kernel::error::{Error, Result};
+use super::seam::Exchange;
 
 /// The hint for other types of queue pairs.
 const TYPES: &str = "siw has reliable connections (rc) only";
@@ -52,9 +48,10 @@ pub(crate) struct State {
 
 impl State {
     /// The low byte of a region's keys differs from that of the region that had the same place before (`siw_reg_user_mr`, siw_verbs.c).
-    fn keys_of_region(&self) -> (RegMrReq, RegMrResp) {
+    fn keys_of_region(&self) -> Exchange {
         let stag_key = self.next_key.fetch_add(1, Ordering::Relaxed) as u8;
-        (RegMrReq { stag_key, ..RegMrReq::new_zeroed() }, RegMrResp::new_zeroed())
+        let request = RegMrReq { stag_key, ..RegMrReq::new_zeroed() }.as_bytes().to_vec();
+        Exchange { request, answer: vec![0; size_of::<RegMrResp>()] }
     }
 
     /// Whether the driver returns the state of queue pairs (`siw_query_qp`, siw_verbs.c, since Linux 6.8). The response of older kernels
@@ -98,13 +95,4 @@ fn is_at_least(release: &str, wanted: [u32; 2]) -> bool {
         }
     }
     at == 1 && digits > 0 && parts >= wanted
-}
-
-/// Refuses queue pairs that the driver does not have.
-pub(super) fn plan_qp(op: &'static str, shape: &QpShape) -> Result<QpPlan> {
-    if shape.type_ == qp_type::RC {
-        Ok(QpPlan::new(shape.has_receives()))
-    } else {
-        Err(Error::refused(op, Errno::EOPNOTSUPP, TYPES))
-    }
 }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use nix::errno::Errno;
 use uverbs_abi::siw::{
     Cqe, CreateCqResp, CreateQpResp, CreateSrqResp, OP_READ, OP_RECEIVE, OP_SEND, OP_WRITE, Rqe, Sqe,
     WQE_VALID,
@@ -16,14 +17,18 @@ use uverbs_abi::types::{SendFlags, qp_state, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::plans::{CqPlan, QpPlan, SrqPlan};
 use super::*;
 use crate::driver::Kernel;
 use crate::driver::completion::Extended;
 use crate::driver::request::{Data, NoBytes, NoPieces, Opcode, Refused, Remote, Sge};
 use crate::driver::ring::RingDevice;
 use crate::driver::ring::flagged::FLAG;
-use crate::driver::seam::{CompletionRing, Late, Lower, LowerReceive, Published, SendRing};
+use crate::driver::seam::{
+    CompletionRing, Created, Late, Lower, LowerReceive, Plan, Published, QpQueues, SendRing,
+};
 use crate::kernel::command::Command;
+use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
 /// The kernel's memory, by the keys that it returns. Only mappings with the right size succeed.
@@ -84,15 +89,20 @@ pub(super) struct Bench {
 /// Number of entries and slots.
 pub(super) const ENTRIES: u32 = 4;
 
+/// An object that the kernel has created. The size that it returns does not matter.
+pub(super) fn made<S: FromZeros>(memory: &Memory) -> Created<'_, S> {
+    Created { op: "test", number: NUMBER, size: S::new_zeroed(), kernel: memory }
+}
+
 impl Bench {
     pub(super) fn new() -> Self {
         let memory = Memory::default();
         let [cq, sq, rq] = [CQ, SQ, RQ].map(|key| memory.put(key, PAGE));
-        let mut plan = CqPlan::new();
+        let mut plan = Box::new(CqPlan(CreateCqResp::new_zeroed()));
         let response = CreateCqResp { num_cqe: ENTRIES, cq_key: CQ, ..CreateCqResp::new_zeroed() };
-        plan.answer().copy_from_slice(response.as_bytes());
-        let queue = plan.open("test", &memory).unwrap();
-        let mut plan = QpPlan::new(true);
+        plan.payload().1.copy_from_slice(response.as_bytes());
+        let queue = plan.open(made(&memory)).unwrap();
+        let mut plan = Box::new(QpPlan { answer: CreateQpResp::new_zeroed(), has_receives: true });
         let response = CreateQpResp {
             qp_id: NUMBER,
             num_sqe: ENTRIES,
@@ -101,20 +111,10 @@ impl Bench {
             rq_key: RQ,
             ..CreateQpResp::new_zeroed()
         };
-        plan.answer().copy_from_slice(response.as_bytes());
-        let (sends, receives) = plan.open("test", &memory).unwrap();
+        plan.payload().1.copy_from_slice(response.as_bytes());
+        let QpQueues { sends, receives, .. } = plan.open(made(&memory)).unwrap();
         let (sent, received, written) = (0, 0, 0);
-        Self {
-            queue: *queue,
-            sends: *sends,
-            receives: *receives.unwrap(),
-            cq,
-            sq,
-            rq,
-            sent,
-            received,
-            written,
-        }
+        Self { queue, sends, receives: receives.unwrap(), cq, sq, rq, sent, received, written }
     }
 
     pub(super) fn put(

@@ -27,8 +27,7 @@ use crate::device::context::limits::Size;
 use crate::device::object::{self as objects, Kind, Object};
 use crate::driver::completion::Completion;
 use crate::driver::cq::Completions;
-use crate::driver::side::CqSide;
-use crate::driver::{CqShape, DriverCq};
+use crate::driver::{CqShape, CqSide, Created, DriverCq};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result, limit};
 use crate::kernel::event::{self, EventFile};
@@ -57,7 +56,7 @@ pub(crate) struct CompletionQueueCore {
     /// The queue pairs whose operations are counted when their completions are taken from this queue.
     registry: Arc<Registry>,
     /// The driver's part of the queue that its queue pairs use.
-    side: CqSide,
+    side: Arc<dyn CqSide>,
     /// The number of events that were read, if callers report them.
     #[cfg(feature = "raw")]
     events_read: AtomicU32,
@@ -86,7 +85,7 @@ impl CompletionQueueCore {
         &self.registry
     }
 
-    pub(crate) fn side(&self) -> &CqSide {
+    pub(crate) fn side(&self) -> &Arc<dyn CqSide> {
         &self.side
     }
 
@@ -242,7 +241,7 @@ impl<'a> CompletionQueueBuilder<'a> {
         let Self { context, entries, channel, vector, cookie, memory, driver } = self;
         let shape = CqShape { entries, has_channel: channel.is_some(), memory, driver };
         let mut plan = context.driver().plan_cq(op, &shape, context)?;
-        let asked = plan.entries(entries);
+        let asked = plan.asked(entries);
         let mut real_entries = 0_u32;
         let mut command = Command::new(op, cq::OBJECT, cq::method::CREATE);
         command
@@ -270,7 +269,7 @@ impl<'a> CompletionQueueBuilder<'a> {
         })?;
         let object =
             Object::new(context, Kind::Cq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
-        let ring = plan.open(op, real_entries, context)?;
+        let ring = plan.open(Created { op, number: 0, size: real_entries, kernel: context })?;
         let registry = Arc::<Registry>::default();
         let shared = CompletionQueueCore {
             object,

@@ -15,6 +15,7 @@ pub use self::table::IndirectionTable;
 pub(crate) use self::table::IndirectionTableCore;
 use crate::device::context::limits::Size;
 use crate::device::object::{self, Kind, Object};
+use crate::driver::Created;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 #[cfg(feature = "raw")]
@@ -155,11 +156,12 @@ impl<'a> WorkQueueBuilder<'a> {
             let hint = "the completion queue belongs to another open device";
             return Err(Error::refused(op, Errno::EINVAL, hint));
         }
-        let mut plan = context.driver().plan_wq(op, self.depth, self.segments, cq.side(), context)?;
+        let wanted = [self.depth, self.segments];
+        let mut plan = context.driver().plan_wq(op, wanted, cq.side(), context)?;
         if self.flags.contains(WqFlags::CVLAN_STRIPPING) {
             context.needs_raw_packet(op, RawPacketCaps::CVLAN_STRIPPING, KEEPS_VLAN)?;
         }
-        let (capacity, segments) = plan.capacity();
+        let [capacity, segments] = plan.asked(wanted);
         let (mut requests, mut pieces, mut number) = (0_u32, 0_u32, 0_u32);
         let mut command = Command::new(op, wq::OBJECT, wq::method::CREATE);
         command
@@ -188,7 +190,8 @@ impl<'a> WorkQueueBuilder<'a> {
         })?;
         let object =
             Object::new(context, Kind::Wq, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
-        let queue = ReceiveQueue::new(context.origin(), plan.open(number), segments);
+        let receives = plan.open(Created { op, number, size: [requests, pieces], kernel: context })?;
+        let queue = ReceiveQueue::new(context.origin(), receives, segments);
         let receives = Receiving::new(op, queue)?;
         let shared =
             WorkQueueCore { object, kept: Kept::default(), number, _cq: cq.clone(), _pd: self.pd.clone() };

@@ -157,7 +157,7 @@ fn refusals_say_what_to_do() {
 #[test]
 fn what_would_do_nothing_is_refused() {
     // On rxe the kernel accepts a rule, and counts nothing.
-    let mut counters = counters(Driver::Rxe, |_| panic!("nothing is asked"));
+    let mut counters = counters(Driver::of(driver_id::RXE), |_| panic!("nothing is asked"));
     for error in [counters.bind_by(BindBy::TYPE).unwrap_err(), counters.bind(17).unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     }

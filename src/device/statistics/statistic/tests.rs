@@ -62,7 +62,7 @@ fn a_lower_value_of_64_bits_or_of_a_counter_that_stops_is_a_reset() {
         ("sent_pkts", OWN),
         ("np_cnp_sent", OWN),
     ];
-    for driver in [Driver::Other, Driver::Rxe, card()] {
+    for driver in [Driver::Other, Driver::of(uverbs_abi::types::driver_id::RXE), card()] {
         let at = At::new(driver, Some(u64::MAX));
         for (name, source) in rows {
             for before in [9, 255] {

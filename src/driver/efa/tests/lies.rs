@@ -86,7 +86,7 @@ fn a_queue_of_no_possible_size_is_an_error() {
         };
         change(&mut response);
         plan.payload().1.copy_from_slice(response.as_bytes());
-        plan.open("test", entries, &memory).map(drop)
+        plan.open(Created { op: "test", number: 0, size: entries, kernel: &memory }).map(drop)
     };
     assert!(open(4, &|_| {}).is_ok() && open(64, &|_| {}).is_ok());
     for entries in [0, 3, 128, u32::MAX, 1 << 31] {
@@ -108,10 +108,11 @@ fn rings_of_a_queue_pair_that_do_not_fit_are_an_error() {
     for (key, len) in [(CQ, 4096), (LLQ, 8192), (RQ, 4096), (PAGE, page_size())] {
         memory.put(key, len);
     }
-    let side = queue(&state, &memory).shared().clone();
+    let side = queue(&state, &memory).side();
     let open = |change: &dyn Fn(&mut CreateQpResp)| {
         let shape = shape(qp_type::DRIVER, cap(64, 64, 1, 0));
-        let mut plan = state.plan_qp("test", &shape, [&side, &side], &memory).unwrap();
+        let sides = Sides { queues: [&side; 2], shared: None };
+        let mut plan = state.plan_qp("test", &shape, sides, &memory).unwrap();
         let mut response = CreateQpResp {
             rq_mmap_key: RQ,
             rq_mmap_size: 4096,
@@ -122,7 +123,7 @@ fn rings_of_a_queue_pair_that_do_not_fit_are_an_error() {
         };
         change(&mut response);
         plan.payload().1.copy_from_slice(response.as_bytes());
-        plan.open("test", NUMBER, &memory).map(drop)
+        plan.open(Created { op: "test", number: NUMBER, size: shape.cap, kernel: &memory }).map(drop)
     };
     assert!(open(&|_| {}).is_ok());
     assert!(open(&|response| response.rq_mmap_size = 1023).is_err());
@@ -143,5 +144,6 @@ fn a_device_without_limits_has_no_queues() {
     let mut plan = state.plan_cq("test", &cq_shape(4, false), &memory).unwrap();
     let response = CreateCqResp { q_mmap_key: CQ, q_mmap_size: 4096, ..CreateCqResp::new_zeroed() };
     plan.payload().1.copy_from_slice(response.as_bytes());
-    assert!(plan.open("test", 4, &memory).is_err(), "a queue of no rings");
+    let made = Created { op: "test", number: 0, size: 4, kernel: &memory };
+    assert!(plan.open(made).is_err(), "a queue of no rings");
 }

@@ -281,7 +281,7 @@ fn a_reset_begins_a_new_life() {
 fn the_doorbell_of_completions_tells_how_many_were_taken_and_asks_for_events() {
     let mut bench = Bench::ready();
     let arm = |bench: &Bench| {
-        assert!(bench.queue.shared().arm(false, false));
+        assert!(bench.queue.side().arm_apart(false, false));
         bench.doorbell(CQ_DOORBELL)
     };
     assert_eq!(arm(&bench), 1 << 31);
@@ -304,7 +304,7 @@ fn the_doorbell_of_completions_tells_how_many_were_taken_and_asks_for_events() {
         arm(&bench);
     }
     assert_eq!(bench.doorbell(CQ_DOORBELL), 1 << 31 | 8);
-    assert!(!bench.queue.shared().arm(true, false), "there are no events of solicited messages");
+    assert!(!bench.queue.side().arm_apart(true, false), "there are no events of solicited messages");
 }
 
 #[test]

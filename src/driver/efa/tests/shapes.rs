@@ -6,10 +6,10 @@ fn plan(state: &State, shape: &QpShape) -> Result<(CreateQp, QpCap)> {
     let memory = Memory::default();
     memory.put(CQ, 4096);
     memory.put(PAGE, page_size());
-    let side = queue(state, &memory).shared().clone();
-    let mut plan = state.plan_qp("test", shape, [&side, &side], &memory)?;
+    let side = queue(state, &memory).side();
+    let mut plan = state.plan_qp("test", shape, Sides { queues: [&side; 2], shared: None }, &memory)?;
     let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
-    Ok((request, plan.cap()))
+    Ok((request, plan.asked(shape.cap)))
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_device_without_events_refuses_a_channel_only() {
 #[test]
 fn an_address_handle_needs_a_gid() {
     let attr = AhAttr { is_global: 1, ..AhAttr::new_zeroed() };
-    let mut plan = AhPlan::new("test", &attr).unwrap();
-    plan.answer()[4..6].copy_from_slice(&[0x34, 0x12]);
+    let mut plan = plan_ah("test", &attr).unwrap();
+    plan.payload().1[4..6].copy_from_slice(&[0x34, 0x12]);
     assert_eq!(plan.address().number, 0x1234);
-    assert!(AhPlan::new("test", &AhAttr::new_zeroed()).is_err());
+    assert!(plan_ah("test", &AhAttr::new_zeroed()).is_err());
 }
 
 #[test]
@@ -103,12 +103,13 @@ fn a_completion_queue_is_in_memory_of_the_process_where_the_device_can() {
     };
     assert!(plan(&shape, 0x7f).is_err(), "the device cannot");
     let mut made = plan(&shape, 0xff).unwrap();
-    assert_eq!((made.entries(), made.memory().map(Mapping::len)), (64, Some(4096)));
+    assert_eq!((made.asked(33), made.memory().map(Mapping::len)), (64, Some(4096)));
     made.payload().1.fill(0);
-    let mut queue = made.open("test", 64, &Memory::default()).unwrap();
+    let kernel = &Memory::default();
+    let mut queue = made.open(Created { op: "test", number: 0, size: 64, kernel }).unwrap();
     let mut batch = Completion::batch::<1>();
     assert_eq!(queue.poll(&mut batch, || true), 0, "it was cleared");
-    assert!(!queue.shared().arm(false, false), "it has no doorbell");
+    assert!(!queue.side().arm_apart(false, false), "it has no doorbell");
     for bad in [
         CqShape { entries: 65, ..shape },
         CqShape { entries: u32::MAX, ..shape },

@@ -7,9 +7,9 @@ use crate::driver::completion::Place;
 #[cfg(feature = "raw")]
 use crate::driver::mlx5::entry::Unread;
 use crate::driver::mlx5::run::Ended;
-use crate::driver::seam::CompletionRing;
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;
+use crate::driver::seam::{CompletionRing, Kernel};
 
 impl Completions {
     /// Fills `places` with as many completions as there are, gives their entries back immediately, and returns their number. The second
@@ -101,6 +101,20 @@ impl Completions {
 impl CompletionRing for Completions {
     fn capacity(&self) -> u32 {
         self.own.entries() - 1
+    }
+
+    fn side(&self) -> Arc<dyn CqSide> {
+        self.shared.clone()
+    }
+
+    fn resize(
+        &mut self,
+        op: &'static str,
+        entries: u32,
+        _: &dyn Kernel,
+        command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
+    ) -> Result<Option<Mapping>> {
+        self.renew(op, entries, |request, memory| command((request.as_bytes(), &mut []), Some(memory)))
     }
 
     #[cfg(feature = "raw")]

@@ -3,11 +3,12 @@
 use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND, Cqe64};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::super::tests::{PIECE, limits, poll};
+use super::super::tests::{PIECE, limits, open, poll};
 use super::super::work_queue::WqPlan;
 use super::super::{Completions, CqPlan, Registers};
 use super::*;
 use crate::driver::completion::Completion;
+use crate::driver::seam::Plan;
 use crate::kernel::mapping::Mapping;
 
 /// A work queue for four requests of two pieces, and the queue in which they complete.
@@ -24,10 +25,10 @@ impl Bench {
         let limits = limits(1);
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let plan = CqPlan::new("test", 7, &limits, page).unwrap();
-        let (cq_memory, queue) = (plan.memory().clone(), plan.open());
+        let (cq_memory, queue) = (plan.memory().unwrap().clone(), open(plan, 0));
         let plan = WqPlan::new("test", 4, 2, &limits, queue.shared(), || 5).unwrap();
-        let memory = plan.memory().clone();
-        Self { memory, cq_memory, queue, receives: plan.open(0x100), completed: 0 }
+        let memory = plan.memory().unwrap().clone();
+        Self { memory, cq_memory, queue, receives: open(plan, 0x100), completed: 0 }
     }
 
     /// The device completes the request in this place. Returns the numbers of the polled completions.

@@ -42,7 +42,7 @@ fn a_ring_that_is_the_programs_is_left_alone() {
     bench.receives.enter(qp_state::RESET);
     bench.sends.enter(qp_state::RESET);
     assert_eq!((before, bench.counter(0), bench.counter(1)), (0, 0, 0));
-    let error = bench.queue.resize("test", 63, |_, _| Ok(())).unwrap_err();
+    let error = bench.queue.renew("test", 63, |_, _| Ok(())).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::EBUSY as i32), "the program would have an old ring");
 }
 
@@ -54,13 +54,13 @@ fn compressed_completions_are_never_polled() {
     let mut plan = plan.with("test", driver).unwrap();
     let request = CreateCq::read_from_bytes(plan.payload().0).unwrap();
     assert_eq!((request.cqe_comp_en, request.cqe_comp_res_format, request.flags & 1), (1, 4, 1));
-    let memory = plan.memory().clone();
-    let mut queue = plan.open();
+    let memory = plan.memory().unwrap().clone();
+    let mut queue = open(plan, 0);
     assert_eq!(queue.capacity(), 7);
     // Whatever the device writes there.
     assert!(memory.write(0, &[0; 512]));
     assert_eq!(poll(&mut queue, &mut Completion::batch::<4>()), 0);
-    assert!(queue.resize("test", 63, |_, _| Ok(())).is_err());
+    assert!(queue.renew("test", 63, |_, _| Ok(())).is_err());
     let ring = queue.hand_over().unwrap();
     assert_eq!((ring.address, ring.entries), (request.buf_addr, 8));
 }
@@ -68,8 +68,8 @@ fn compressed_completions_are_never_polled() {
 #[test]
 fn of_a_shared_queue_a_program_learns_the_list() {
     let plan = SrqPlan::new("test", 7, 3, &limits(1), None, || unreachable!()).unwrap();
-    let memory = plan.memory().clone();
-    let ring = plan.open().hand_over().unwrap();
+    let memory = plan.memory().unwrap().clone();
+    let ring = open(plan, 0).hand_over().unwrap();
     // A head and three segments; all entries but the last one are free.
     assert_eq!((ring.address, ring.entry_size, ring.entries), (memory.address(), 64, 8));
     assert_eq!((ring.list, ring.record), ([0, 7], memory.address() + 4096));

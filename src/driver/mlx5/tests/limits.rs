@@ -8,7 +8,7 @@ fn what_the_device_does_not_have_is_refused() {
     let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(0), offset: 0 };
     assert!(CqPlan::new("test", 0, &limits, page.clone()).is_err());
     assert!(CqPlan::new("test", u32::MAX, &limits, page.clone()).is_err());
-    let queue = CqPlan::new("test", 1, &limits, page.clone()).unwrap().open();
+    let queue = open(CqPlan::new("test", 1, &limits, page.clone()).unwrap(), 0);
     for wanted in [
         cap(32769, 1, 1, 0),
         cap(1, 32769, 1, 0),

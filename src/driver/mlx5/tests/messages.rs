@@ -10,7 +10,6 @@ use uverbs_abi::types::{SendFlags, WcFlags, wc_opcode};
 use uverbs_abi::write::{AhAttr, GlobalRoute, QpCap};
 use zerocopy::FromZeros;
 
-use super::super::AhPlan;
 #[cfg(feature = "raw")]
 use super::super::Unread;
 use super::{Bench, PIECE, cap, inline, pieces, poll};
@@ -18,6 +17,7 @@ use crate::driver::completion::{Completion, Status};
 #[cfg(feature = "raw")]
 use crate::driver::completion::{Fields, Missed};
 use crate::driver::mlx5::Form;
+use crate::driver::mlx5::address::plan_ah;
 use crate::driver::request::{ADDRESSED, MESSAGES};
 use crate::driver::request::{Address, Opcode, Refused, Remote, Request, Sge, ToSrq};
 use crate::driver::seam::{Lower, SendRing};
@@ -335,7 +335,7 @@ fn completions_that_lie_are_numbers_and_no_more() {
 }
 
 fn address(attr: AhAttr) -> Address {
-    AhPlan::new(&attr).address()
+    plan_ah(&attr).address()
 }
 
 #[test]
@@ -371,8 +371,8 @@ fn a_datagram_has_its_address_in_front() {
 #[test]
 fn on_ethernet_the_kernel_tells_the_hardware_address() {
     let grh = GlobalRoute { dgid: [0xd1; 16], sgid_index: 3, hop_limit: 64, ..GlobalRoute::new_zeroed() };
-    let mut plan = AhPlan::new(&AhAttr { grh, sl: 5, is_global: 1, ..AhAttr::new_zeroed() });
-    plan.answer()[..10].copy_from_slice(&[10, 0, 0, 0, 2, 0x11, 0x22, 0x33, 0x44, 0x55]);
+    let mut plan = plan_ah(&AhAttr { grh, sl: 5, is_global: 1, ..AhAttr::new_zeroed() });
+    plan.payload().1[..10].copy_from_slice(&[10, 0, 0, 0, 2, 0x11, 0x22, 0x33, 0x44, 0x55]);
     let mut bench = Bench::of(Form::Datagrams, 0, &cap(1, 1, 1, 0));
     bench.sends.set_ready(true);
     let opcode = Opcode::Datagram { ah: plan.address(), qp_num: 1, qkey: 0, immediate: None };

@@ -4,7 +4,7 @@ use uverbs_abi::mlx5::wqe::{CQE_REQ, CQE_RESP_SEND, WqeCtrlSeg};
 use uverbs_abi::types::SendFlags;
 use zerocopy::FromBytes;
 
-use super::{Bench, PIECE, all, cap, ends, frame, inline, limits, pieces, poll};
+use super::{Bench, PIECE, all, cap, ends, frame, inline, limits, open, pieces, poll};
 #[cfg(feature = "raw")]
 use crate::driver::completion::Fields;
 use crate::driver::completion::{Completion, Extended, Status};
@@ -13,7 +13,7 @@ use crate::driver::cursor::Unread;
 use crate::driver::mlx5::{Completions, Form, QpPlan, Registers};
 use crate::driver::request::FRAMES;
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
-use crate::driver::seam::{CompletionRing, Lower, ReceiveRing, SendRing};
+use crate::driver::seam::{CompletionRing, CqSide, Lower, QpQueues, ReceiveRing, SendRing};
 
 /// Number, units and flags of the request in a block.
 fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {
@@ -447,7 +447,7 @@ fn a_queue_pair_that_was_made_behind_a_completion_completes_too() {
     let plan =
         QpPlan::new("test", Form::Frames { header: 0 }, &all(wanted), &limits(1), page, ends(shared), || 77)
             .unwrap();
-    let (mut sends, _receives, _) = plan.open(0x77);
+    let QpQueues { mut sends, .. } = open(plan, 0x77);
     sends.put(&frame(2, None, pieces(&[PIECE]))).unwrap();
     sends.publish();
     bench.complete(CQE_REQ, 0, |cqe| cqe.srqn_uidx = 77.into());

@@ -3,9 +3,9 @@
 use uverbs_abi::mlx5::CreateSrq;
 use uverbs_abi::mlx5::wqe::{CQE_RESP_ERR, CQE_RESP_SEND, SYNDROME_LOCAL_LENGTH_ERR};
 
-use super::super::{Known, Places, SharedReceives, SrqPlan};
+use super::super::{Places, SharedReceives, SrqPlan};
 use super::*;
-use crate::driver::seam::{LowerReceive, ReceiveRing, plain};
+use crate::driver::seam::{Known, LowerReceive, ReceiveRing, plain};
 
 /// A shared queue for three requests of three pieces, a completion queue, and two queue pairs.
 struct Shared {
@@ -27,8 +27,8 @@ fn pair(queue: &Completions, places: &Arc<Places>, index: u32) -> (Sends, Known)
     let mut plan =
         QpPlan::new("test", Form::Messages, &all(wanted), &limits(0), page, ends, || index).unwrap();
     let request = CreateQp::read_from_bytes(plan.payload().0).unwrap();
-    assert_eq!((request.rq_wqe_count, request.rq_wqe_shift, plan.cap().max_recv_wr), (0, 0, 0));
-    let (mut sends, receives, known) = plan.open(NUMBERS[index as usize]);
+    let QpQueues { mut sends, receives, cap, known } = open(plan, NUMBERS[index as usize]);
+    assert_eq!((request.rq_wqe_count, request.rq_wqe_shift, cap.max_recv_wr), (0, 0, 0));
     assert!(receives.is_none());
     sends.set_ready(true);
     (sends, known.unwrap())
@@ -38,11 +38,11 @@ impl Shared {
     fn new() -> Self {
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let cq = CqPlan::new("test", 63, &limits(0), page).unwrap();
-        let (cq_memory, queue) = (cq.memory().clone(), cq.open());
+        let (cq_memory, queue) = (cq.memory().unwrap().clone(), open(cq, 0));
         let mut plan = SrqPlan::new("test", 3, 2, &limits(0), None, || unreachable!()).unwrap();
-        assert_eq!(plan.capacity(), [3, 3]);
+        assert_eq!(plan.asked([0; 2]), [3, 3]);
         let request = CreateSrq::read_from_bytes(plan.payload().0).unwrap();
-        let (memory, receives) = (plan.memory().clone(), plan.open());
+        let (memory, receives) = (plan.memory().unwrap().clone(), open(plan, 0));
         let pairs = [0, 1].map(|index| Some(pair(&queue, receives.places(), index)));
         Self { memory, request, receives, queue, cq_memory, completed: 0, pairs }
     }
@@ -266,9 +266,9 @@ fn a_queue_of_extended_connections_completes_by_itself() {
     let mut shared = Shared::new();
     let queue = shared.queue.shared().clone();
     let mut plan = SrqPlan::new("test", 4, 1, &limits(0), Some(&queue), || 9).unwrap();
-    assert_eq!(plan.capacity(), [7, 1]);
+    assert_eq!(plan.asked([0; 2]), [7, 1]);
     assert_eq!(CreateSrq::read_from_bytes(plan.payload().0).unwrap().uidx, 9);
-    let mut receives = plan.open();
+    let mut receives = open(plan, 0);
     let mut batch = receives.writing();
     batch.put(70, [PIECE].into_iter()).unwrap();
     batch.end(true);
@@ -289,7 +289,7 @@ fn every_request_is_taken_once_and_in_order_while_another_thread_polls() {
         let request = CreateSrq::read_from_bytes(plan.payload().0).unwrap();
         (request.db_addr - request.buf_addr) as usize
     };
-    let (memory, mut receives) = (plan.memory().clone(), plan.open());
+    let (memory, mut receives) = (plan.memory().unwrap().clone(), open(plan, 0));
     let places = receives.places().clone();
     let device = std::thread::spawn(move || {
         let (mut entry, mut taken, mut wr_ids) = (0_u16, Vec::new(), Vec::new());
@@ -332,7 +332,7 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
         pair.take();
     }
     let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
-    let sent = CqPlan::new("test", 7, &limits(0), page).unwrap().open();
+    let sent = open(CqPlan::new("test", 7, &limits(0), page).unwrap(), 0);
     for index in 0..20 {
         let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
         let queues = [sent.shared(), shared.queue.shared()];
@@ -340,7 +340,7 @@ fn a_queue_pair_that_is_gone_is_known_to_no_queue_for_long() {
         let wanted = cap(1, 4, 1, 0);
         let plan =
             QpPlan::new("test", Form::Messages, &all(wanted), &limits(0), page, ends, || index).unwrap();
-        let (sends, _, known) = plan.open(0x300);
+        let QpQueues { sends, known, .. } = open(plan, 0x300);
         shared.post(u64::from(index)).unwrap();
         let entry = (shared.counter() - 1) as u16 % 4;
         shared.complete(index, entry);
@@ -358,16 +358,18 @@ fn what_is_too_large_is_refused() {
     for (depth, segments) in [(16384, 1), (65536, 1), (u32::MAX, 1), (1, 32), (1, u32::MAX)] {
         assert!(SrqPlan::new("test", depth, segments, &limits(0), None, || 0).is_err(), "{depth} {segments}");
     }
-    assert_eq!(SrqPlan::new("test", 1, 0, &limits(0), None, || 0).unwrap().capacity(), [1, 1]);
-    assert_eq!(SrqPlan::new("test", 16383, 31, &limits(0), None, || 0).unwrap().capacity(), [16383, 31]);
+    let asked = |[depth, segments]: [u32; 2]| {
+        SrqPlan::new("test", depth, segments, &limits(0), None, || 0).unwrap().asked([0; 2])
+    };
+    assert_eq!((asked([1, 0]), asked([16383, 31])), ([1, 1], [16383, 31]));
 }
 
 /// A queue for zero requests can be created, as with libmlx5.
 #[test]
 fn a_queue_without_requests_takes_none() {
     let plan = SrqPlan::new("test", 0, 1, &limits(0), None, || 0).unwrap();
-    assert_eq!(plan.capacity(), [0, 1]);
-    let mut queue = plan.open();
+    assert_eq!(plan.asked([0; 2]), [0, 1]);
+    let mut queue = open(plan, 0);
     let refused = queue.writing().put(1, [PIECE].into_iter());
     assert!(matches!(refused, Err(Refused::Full)));
     assert!(queue.post_fast(1, &PIECE).is_none());

@@ -169,9 +169,9 @@ fn shared_receives_and_completions_are_accepted_again() {
             let plan = |depth, segments| SrqPlan::new("test", depth, segments, &limits(0), None, || 0);
             match plan(depth, segments) {
                 Ok(first) => {
-                    let [most, pieces] = first.capacity();
+                    let [most, pieces] = first.asked([0; 2]);
                     assert!(depth < 16384 && segments < 32 && most >= depth && pieces >= segments);
-                    assert_eq!(plan(most, pieces).unwrap().capacity(), [most, pieces]);
+                    assert_eq!(plan(most, pieces).unwrap().asked([0; 2]), [most, pieces]);
                 }
                 Err(error) => {
                     let (given, limit) = if depth > 16383 { (depth, "16383") } else { (segments, "31") };
@@ -185,7 +185,7 @@ fn shared_receives_and_completions_are_accepted_again() {
     let page = Registers { page: Mapping::block(4096).unwrap(), id: Some(9), offset: 0 };
     for entries in [1, 2, 3, 4, 255, 256, 257, 65535, 65536] {
         let plan =
-            |entries| CqPlan::new("test", entries, &limits(0), page.clone()).unwrap().open().capacity();
+            |entries| open(CqPlan::new("test", entries, &limits(0), page.clone()).unwrap(), 0).capacity();
         let granted = plan(entries);
         assert!(granted >= entries && plan(granted) == granted, "{entries}");
     }
@@ -223,10 +223,10 @@ proptest! {
             prop_assert_eq!(ReceiveRing::new(ring.places, ring.segments(), &limits), Ok(ring));
         }
         if let Ok(plan) = SrqPlan::new("test", sends.min(70_000), segments, &limits, None, || 0) {
-            let [most, pieces] = plan.capacity();
+            let [most, pieces] = plan.asked([0; 2]);
             prop_assert!(most >= sends && pieces >= segments);
             let again = SrqPlan::new("test", most, pieces, &limits, None, || 0);
-            prop_assert_eq!(again.map(|plan| plan.capacity()).ok(), Some([most, pieces]));
+            prop_assert_eq!(again.map(|plan| plan.asked([0; 2])).ok(), Some([most, pieces]));
         }
     }
 }
@@ -238,7 +238,7 @@ fn a_queue_pair_of_sends_has_no_room_for_a_change_of_a_key() {
     let wanted = Wanted { cap: cap(4, 1, 1, 0), operations: Some(4), flags: 0 };
     let both = ends([bench.queue.shared(); 2]);
     let plan = QpPlan::new("test", Form::Messages, &wanted, &limits(1), page, both, || 77).unwrap();
-    let (mut sends, ..) = plan.open(0x77);
+    let QpQueues { mut sends, .. } = open(plan, 0x77);
     let mut put = |opcode| sends.put(&Request { opcode, ..frame(0, None, pieces(&[PIECE])) });
     assert!(matches!(put(Opcode::LocalInvalidate(5)), Err(Refused::TooLarge)));
     // It is one block, and the ring has four.

@@ -56,7 +56,7 @@ fn the_end_of_a_queue_is_behind_all_that_was_written() {
 /// Two pollers get a completion of the same entry of a shared queue: only one of them gets the entry.
 #[test]
 fn an_entry_is_handed_out_once() {
-    let mut receives = SrqPlan::new("test", 1, 1, &limits(0), None, || 0).unwrap().open();
+    let mut receives = open(SrqPlan::new("test", 1, 1, &limits(0), None, || 0).unwrap(), 0);
     let (places, is_over) = (receives.places().clone(), AtomicBool::new(false));
     let wr_ids = std::thread::scope(|scope| {
         let pollers = [0, 1].map(|_| {

@@ -13,10 +13,10 @@ fn a_queue_of_no_possible_size_is_an_error() {
     let memory = Memory::default();
     memory.put(CQ, PAGE);
     let open = |count: u32, key: u64| {
-        let mut plan = CqPlan::new();
+        let mut plan = Box::new(CqPlan(CreateCqResp::new_zeroed()));
         let response = CreateCqResp { num_cqe: count, cq_key: key, ..CreateCqResp::new_zeroed() };
-        plan.answer().copy_from_slice(response.as_bytes());
-        plan.open("test", &memory).map(|queue| queue.capacity()).map_err(|error| error.kind())
+        plan.payload().1.copy_from_slice(response.as_bytes());
+        plan.open(made(&memory)).map(|queue| queue.capacity()).map_err(|error| error.kind())
     };
     assert_eq!((open(1, CQ), open(64, CQ)), (Ok(1), Ok(64)));
     for count in [0, 3, 5, 100, 1 << 25, 1 << 31, u32::MAX] {
@@ -38,13 +38,13 @@ fn queues_of_a_queue_pair_of_no_possible_size_are_an_error() {
         memory.put(key, PAGE);
     }
     let open = |sends: u32, receives: u32, keys: [u64; 2]| {
-        let mut plan = QpPlan::new(true);
+        let mut plan = Box::new(QpPlan { answer: CreateQpResp::new_zeroed(), has_receives: true });
         let [sq_key, rq_key] = keys;
         let response =
             CreateQpResp { num_sqe: sends, num_rqe: receives, sq_key, rq_key, ..CreateQpResp::new_zeroed() };
-        plan.answer().copy_from_slice(response.as_bytes());
-        let opened = plan.open("test", &memory).map_err(|error| error.kind());
-        opened.map(|(sends, receives)| (sends.slots(), receives.map(|receives| receives.capacity())))
+        plan.payload().1.copy_from_slice(response.as_bytes());
+        let opened = plan.open(made(&memory)).map_err(|error| error.kind());
+        opened.map(|made| (made.sends.slots(), made.receives.map(|receives| receives.capacity())))
     };
     assert_eq!(open(8, 16, [SQ, RQ]), Ok((16, Some(16))));
     assert_eq!(open(8, 0, [SQ, 0]), Ok((16, Some(0))), "it receives nothing");
@@ -72,11 +72,11 @@ fn a_shared_queue_of_no_possible_size_is_an_error() {
     let memory = Memory::default();
     memory.put(SRQ, 2 * PAGE);
     let open = |count: u32| {
-        let mut plan = SrqPlan::new([5, 2]);
-        assert_eq!(plan.wanted(), [5, 2]);
+        let mut plan = Box::new(SrqPlan(CreateSrqResp::new_zeroed()));
+        assert_eq!(plan.asked([5, 2]), [5, 2]);
         let response = CreateSrqResp { num_rqe: count, srq_key: SRQ, ..CreateSrqResp::new_zeroed() };
-        plan.answer().copy_from_slice(response.as_bytes());
-        plan.open("test", &memory).map(|queue| queue.capacity()).map_err(|error| error.kind())
+        plan.payload().1.copy_from_slice(response.as_bytes());
+        plan.open(made(&memory)).map(|queue| queue.capacity()).map_err(|error| error.kind())
     };
     assert_eq!(open(64), Ok(64));
     for (count, kind) in

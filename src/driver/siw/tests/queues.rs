@@ -277,9 +277,9 @@ fn a_binding_is_told_what_a_completion_says() {
 #[test]
 fn an_event_is_asked_for_by_a_word() {
     let bench = Bench::new();
-    bench.queue.alarm().set(true);
+    assert!(bench.queue.side().arm_apart(true, false));
     assert_eq!(bench.alarm(), 1);
-    bench.queue.alarm().set(false);
+    assert!(bench.queue.side().arm_apart(false, false));
     assert_eq!(bench.alarm(), 3);
 }
 

@@ -19,7 +19,7 @@ use crate::completion_counter::Watching;
 use crate::device::context::Context;
 use crate::device::context::limits::Size;
 use crate::device::object::{Kind, Object};
-use crate::driver::{DriverQp, QpQueues, QpShape};
+use crate::driver::{Created, DriverQp, QpQueues, QpShape, Sides};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::verbs::cq::{self, CompletionQueue};
@@ -253,8 +253,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             driver,
         };
         let has_receives = shape.has_receives();
-        let queues = [self.send_cq.side(), self.receive_cq.side()];
-        let mut plan = context.driver().plan_qp(op, &shape, queues, side, context)?;
+        let sides = Sides { queues: [self.send_cq.side(), self.receive_cq.side()], shared: side };
+        let mut plan = context.driver().plan_qp(op, &shape, sides, context)?;
         let asked = plan.asked(wanted);
         let mut real = QpCap::new_zeroed();
         let mut number = 0_u32;
@@ -296,7 +296,8 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
         let object =
             Object::new(context, Kind::Qp, command.new_handle_of(create::HANDLE)?).holding(plan.memory());
         let real = context.driver().granted_pair(&wanted, real);
-        let QpQueues { sends, receives, cap: real, known } = plan.open(op, number, real, context)?;
+        let QpQueues { sends, receives, cap: real, known } =
+            plan.open(Created { op, number, size: real, kernel: context })?;
         let receives =
             receives.map(|receives| ReceiveQueue::new(context.origin(), receives, real.max_recv_sge));
         let sends = SendQueue::new(context, object.id(), sends, real.max_send_sge, real.max_inline_data);
