@@ -130,10 +130,7 @@ impl Accept {
         Waiting::new(&shared, OP, self.run())
     }
 
-    #[allow(
-        clippy::manual_async_fn,
-        reason = "the future of an `async fn` has room for what it is given twice"
-    )]
+    #[allow(clippy::manual_async_fn, reason = "the future of an `async fn` keeps its arguments again")]
     pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
         let (uid, id) = (self.id.uid, self.id.id);
         async move {
