@@ -7,7 +7,7 @@
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/rxe tests/any/connections.rs tests/any/cm_messages.rs
 # due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
-# due: tests/any/look_ups.rs tests/any/managers.rs tests/any/connection_random.rs tests/fork/connections.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
+# due: tests/any/look_ups.rs tests/any/managers.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
 # due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
 # packages: mmdebstrap rdmacm-utils
@@ -17,7 +17,7 @@
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # passes: UVERBS_WHOLE
 # roots: sid
-# tests: any::connections any::cm_messages any::look_ups any::managers any::connection_random fork
+# tests: any::connections any::cm_messages any::look_ups any::managers
 # cargo: EXAMPLE_LOOK_UPS build --profile guest --example look_ups
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -42,12 +42,7 @@ export UVERBS_TEST_ADDRESS
 make_manager() { make_device && modprobe rdma_ucm && ip route add 239.1.2.3 dev dummy0; }
 
 begin make_manager
-for test in $TESTS; do
-    case $test in
-    fork) run_tests fork '' of_a_connection_manager ;;
-    *) run_tests "$test" ;;
-    esac
-done
+for test in $TESTS; do run_tests "$test"; done
 talk_both_ways
 step table table_is_read
 ping_both_ways

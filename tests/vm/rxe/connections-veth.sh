@@ -5,7 +5,7 @@
 # kernels: 7.x
 # by default: 7.x
 # due: src/cm src/kernel/manager docs/examples/connections.rs src/bin/uverbs/ping
-# due: tests/vm/lib/connections.sh tests/vm/lib/stock.sh tests/vm/lib/connection_faults.sh tests/vm/lib/connection_faults.results tests/vm/peers/src
+# due: tests/vm/lib/connections.sh tests/vm/lib/stock.sh tests/vm/peers/src
 # order: 20
 # only: 7.x
 # packages: mmdebstrap rdmacm-utils
@@ -25,8 +25,6 @@ vm=$(dirname "$0")/..
 . "$vm/lib/connections.sh"
 # shellcheck source=tests/vm/lib/stock.sh
 . "$vm/lib/stock.sh"
-# shellcheck source=tests/vm/lib/connection_faults.sh
-. "$vm/lib/connection_faults.sh"
 
 # The server is at the far end.
 # shellcheck disable=SC2034  # lib/connections.sh reads them
@@ -94,20 +92,12 @@ new_neighbour() {
     [ "$ours" -gt 0 ] && [ $((10 * ours)) -le "$old" ] && [ $((10 * ours)) -le "$new" ]
 }
 
-# The near side's neighbour has another hardware address: the connection manager says so, whatever the step.
-# shellcheck disable=SC2034  # lib/connection_faults.sh reads them
-of_kind() { device=rxe0 net=near0; }
-is_ready() { ports_are_ready; }
-go_wrong_neighbour() { ip neigh replace "$address" lladdr 52:54:00:00:00:99 dev near0; }
-put_right_neighbour() { ip neigh replace "$address" lladdr 52:54:00:00:00:02 dev near0; }
-
 begin make_wire
 talk_both_ways
 ping_both_ways
 # The same programs as in connections-rxe.
 [ -z "${UVERBS_WHOLE:-}" ] || stock_both_ways
 step new-neighbour new_neighbour
-for at in route request accepted connected message; do step "neighbour-$at" meets wire "$at" neighbour; done
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

@@ -7,7 +7,7 @@
 # due: src/cm src/kernel/manager uverbs-abi/src/cm.rs src/driver/siw tests/any/connections.rs tests/any/cm_messages.rs
 # due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
-# due: tests/any/look_ups.rs tests/any/managers.rs tests/any/connection_random.rs
+# due: tests/any/look_ups.rs tests/any/managers.rs
 # due: tests/vm/lib/connections.sh tests/vm/siw/device.sh tests/vm/siw/socket.sh
 # due: tests/vm/siw/connections-siw.sh
 # order: 20
@@ -20,7 +20,7 @@
 # cargo: UVERBS_PEERS build --profile guest --package uverbs-peers
 # passes: UVERBS_WHOLE
 # roots: sid
-# tests: any::connections any::cm_messages any::look_ups any::managers any::connection_random
+# tests: any::connections any::cm_messages any::look_ups any::managers
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
