@@ -71,12 +71,22 @@ put_right_client() { :; }
 go_wrong_server() { kill -KILL "$server"; }
 put_right_server() { :; }
 
+# Connections with messages. Those of siw are sometimes left in a socket (socket.sh), and flushed when the other side leaves: the run is made
+# again.
+connects() {
+    tries=1
+    until timeout 60 "$UVERBS_PEERS" cycles "$address" 3; do
+        [ "$kind" = siw ] && [ "$tries" -lt 5 ] || return 1
+        tries=$((tries + 1))
+    done
+}
+
 # It works again, and nothing is left. The sides were in time.
 works_again() { # works_again KIND [FAULT]
     resources_are_as_before || return
     kind=$1
     of_kind "$kind"
-    timeout 60 "$UVERBS_PEERS" cycles "$address" 3 || return
+    connects || return
     [ -z "${2:-}" ] || is_in_time "$OUT/$kind-$2"-*.client "$OUT/$kind-$2"-*.server
 }
 
