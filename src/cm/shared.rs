@@ -184,7 +184,7 @@ impl Shared {
         self.dispatch().take(uid, waker).map(Ok)
     }
 
-    /// As [`take`](Self::take), with a step for whoever reads the event.
+    /// Takes the next event of an identifier, and leaves a step for whoever reads it.
     pub(super) fn take_before(
         &self,
         op: &'static str,

@@ -69,7 +69,7 @@ const LIST: &[(&str, Tried)] = &[
     ("systemctl daemon-reload", Not("changes the machine")),
     ("uverbs export --once", By("tests/vm/rxe/export.sh", "export --once")),
     ("bash .ci/run", By(".ci/run", "bash .ci/run")),
-    ("cargo bench --bench instructions", By(".ci/run", "cargo bench --bench instructions")),
+    ("cargo bench --bench instructions", By(".ci/run", "cargo bench --features cli,tokio --bench instructions")),
     ("UVERBS_TEST_SECONDS=60 cargo test --release --test any", Not("takes a minute; the test itself is run for a second")),
     ("tests/vm/run -c", Not("one command beside a device, whose lane .ci/run has")),
     ("UVERBS_VHCA_OPTIONS=", Not("another card for a lane that .ci/run has")),

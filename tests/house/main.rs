@@ -31,6 +31,7 @@ const UNSAFE: &[&str] = &[
     "src/driver/ring/producer.rs",
     "src/driver/ring/units.rs",
     "src/kernel/manager/file.rs",
+    "src/kernel/mapping/joined.rs",
     "src/kernel/mapping/mod.rs",
     "src/kernel/mapping/barrier.rs",
     "src/kernel/mapping/register.rs",
