@@ -107,6 +107,9 @@ mod kernel;
 pub mod mlx5;
 #[cfg(feature = "raw")]
 pub mod raw;
+// Public for the virtual ConnectX of the tests.
+#[cfg(feature = "raw")]
+mod roce;
 #[cfg(feature = "soft")]
 pub mod soft;
 #[cfg(feature = "tokio")]
