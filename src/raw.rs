@@ -79,7 +79,9 @@ pub use crate::verbs::work::ReceiveQueue;
 
 /// InfiniBand's transports as packets: what RoCE v2 puts into UDP datagrams.
 pub mod roce {
-    pub use crate::roce::{Atomic, BASE, Malformed, Operation, PORT, Packet, Remote, Service, icrc, psn};
+    pub use crate::roce::{
+        Atomic, BASE, Malformed, Operation, PORT, Packet, Remote, Service, icrc, psn, requester, responder,
+    };
 }
 
 /// The maximum number of values that a read of counters can return.

@@ -6,6 +6,8 @@ mod bytes;
 pub mod icrc;
 mod packet;
 pub mod psn;
+pub mod requester;
+pub mod responder;
 
 pub use self::bytes::BASE;
 #[cfg(feature = "raw")]
@@ -14,3 +16,6 @@ pub use self::packet::{Atomic, Operation, Packet, Remote, Service};
 
 /// UDP's destination port.
 pub const PORT: u16 = 4791;
+
+#[cfg(test)]
+mod tests;
