@@ -8,7 +8,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kernel", &[]),
     ("driver", &["kernel"]),
     // A device like the kernel's: it answers commands and does not know the objects that send them.
-    ("soft", &["kernel", "driver::ring"]),
+    ("soft", &["kernel", "driver::ring", "roce"]),
     // Packets and state machines, without anything around them.
     ("roce", &[]),
     ("device", &["kernel", "driver", "soft"]),

@@ -29,3 +29,4 @@ mod shared;
 mod skips;
 mod traffic;
 mod windows;
+mod wire;
