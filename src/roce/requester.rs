@@ -251,7 +251,8 @@ impl Requester {
         let (packet, taken, offset, len) = match request.work {
             Work::Read(remote) => {
                 // A long read is several short ones, one after the other, so that no more arrives than is asked for.
-                let part = left.min(window);
+                // What is asked for again ends where it ended the first time: the responder expects the next part there.
+                let part = left.min(window - at % window);
                 if at > flight.acked {
                     return None;
                 }

@@ -33,6 +33,12 @@ impl Faults {
         Self { seed, ..Self::default() }
     }
 
+    /// Sets the start of the random numbers.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
     /// Sets the share of packets that are lost.
     #[must_use]
     pub fn with_loss(self, loss: u32) -> Self {

@@ -253,7 +253,7 @@ fn datagrams_and_unreliable_connections_cross_the_wire() {
     one.send(3, datagram, 0..8);
     assert_eq!(one.completion().status, Status::Success);
     let got = two.completion();
-    assert_eq!((got.wr_id, got.len, got.src_qp, got.immediate), (4, 48, one.qp.number(), 9_u32.to_be()));
+    assert_eq!((got.wr_id, got.len, got.source_qp, got.immediate), (4, 48, one.qp.number(), 9_u32.to_be()));
     assert_eq!(&two.bytes::<8>(40), b"datagram");
 
     let [mut one, mut two] =

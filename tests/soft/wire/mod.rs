@@ -31,7 +31,7 @@ fn profile(faults: Faults) -> Profile {
 /// Two devices of a test.
 fn hosts(test: u8, faults: Faults) -> [Host; 2] {
     [1, 2].map(|number| {
-        let faults = Faults { seed: faults.seed + u64::from(number), ..faults };
+        let faults = faults.with_seed(faults.seed + u64::from(number));
         let device = SoftDevice::on(address(test, number), profile(faults)).expect("the port is free");
         let context = device.device().open().expect("it opens");
         Host { device, context }
@@ -68,5 +68,5 @@ fn connect(
 fn counter(host: &Host, name: &str) -> u64 {
     let mut statistics = host.device.device().statistics().expect("statistics");
     let all = statistics.read().expect("they can be read");
-    all.iter().find(|counter| counter.name() == name).unwrap_or_else(|| panic!("no {name}")).value
+    all.iter().find(|counter| counter.name() == name).unwrap_or_else(|| panic!("no {name}")).value()
 }
