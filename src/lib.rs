@@ -43,6 +43,7 @@
 //! | counters of a device and its ports | [`statistics`], [`Device::statistics`] |
 //! | existing objects and their owners | [`resources`], [`Device::resources`] |
 //! | tests without hardware | [`SoftDevice`], [`transport`] |
+//! | RDMA between ordinary processes | [`SoftDevice::on`] |
 //!
 //! If you know libibverbs or libfabric's counters, search this documentation for a name such as `ibv_post_send` or
 //! `fi_cntr_wait`. `docs/guide/` in the repository has a first program, and the porting guide `from-libibverbs.md` with examples.
@@ -94,6 +95,10 @@ struct FromRustCrates;
 #[doc = include_str!("../docs/guide/statistics.md")]
 struct StatisticsPage;
 
+#[cfg(all(doctest, feature = "soft"))]
+#[doc = include_str!("../docs/guide/without-hardware.md")]
+struct WithoutHardwarePage;
+
 pub mod cm;
 mod completion_counter;
 mod counters;
@@ -107,6 +112,10 @@ mod kernel;
 pub mod mlx5;
 #[cfg(feature = "raw")]
 pub mod raw;
+// Public for the virtual ConnectX of the tests.
+#[cfg(any(feature = "raw", feature = "soft"))]
+#[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]
+mod roce;
 #[cfg(feature = "soft")]
 pub mod soft;
 #[cfg(feature = "tokio")]

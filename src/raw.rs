@@ -77,6 +77,13 @@ pub use crate::verbs::qp::create::parts::{QueuePair, QueuePairInit};
 pub use crate::verbs::qp::send::{Batch, FillSends, SendQueue, Unseen};
 pub use crate::verbs::work::ReceiveQueue;
 
+/// InfiniBand's transports as packets: what RoCE v2 puts into UDP datagrams.
+pub mod roce {
+    pub use crate::roce::{
+        Atomic, BASE, Malformed, Operation, PORT, Packet, Remote, Service, icrc, psn, requester, responder,
+    };
+}
+
 /// The maximum number of values that a read of counters can return.
 pub const MOST_VALUES: usize = MAX_VALUES;
 

@@ -39,6 +39,7 @@ unsafe impl Transport for Connection {
         let mut state = self.hardware.lock().ok_or(Errno::EIO)?;
         let answer = Call::new(&mut state, self.file, command).run(method);
         state.retry_waiting();
+        state.transmit();
         answer
     }
 
@@ -52,6 +53,7 @@ impl Drop for Connection {
         if let Some(mut state) = self.hardware.lock() {
             state.close(self.file);
             state.retry_waiting();
+            state.transmit();
         }
     }
 }

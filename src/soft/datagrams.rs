@@ -19,20 +19,20 @@ use super::traffic::checksum;
 /// The number that means all queue pairs of a multicast group.
 const ALL: u32 = 0xff_ffff;
 /// Room for a network header before the received data.
-const GRH: usize = 40;
+pub(super) const GRH: usize = 40;
 /// The headers of UDP, InfiniBand (base and datagram), and the checksum after the data.
 const HEADERS: usize = 8 + 12 + 8 + 4;
 
 /// A datagram that is being transferred.
-struct Datagram {
-    to: u32,
-    qkey: u32,
-    route: Route,
+pub(super) struct Datagram {
+    pub(super) to: u32,
+    pub(super) qkey: u32,
+    pub(super) route: Route,
     /// The fields of the completion that describe the sender.
-    wc: Wc,
+    pub(super) wc: Wc,
     /// Header and data.
-    bytes: Vec<u8>,
-    solicited: bool,
+    pub(super) bytes: Vec<u8>,
+    pub(super) solicited: bool,
 }
 
 impl State {
@@ -47,11 +47,14 @@ impl State {
         if !waits {
             self.take_send(number);
         }
+        let mut psn = 0;
         if let Some(qp) = self.qps.get_mut(&number) {
+            psn = qp.attrs.sq_psn;
             qp.attrs.sq_psn = attributes::later(qp.attrs.sq_psn, 1);
         }
         let status = datagram.as_ref().err().copied().unwrap_or(wc_status::SUCCESS);
         if let Ok(datagram) = datagram {
+            self.send_datagram_packet(number, psn, &datagram);
             // Keys are checked first (`check_keys`, rxe_recv.c).
             if self.qps.get(&datagram.to).is_some_and(|qp| qp.attrs.qkey == datagram.qkey) {
                 self.flush_when_asked(datagram.to, qp_type::UD);
@@ -88,8 +91,7 @@ impl State {
         let ud =
             UdWr::read_from_prefix(&wqe.wr.wr).map(|(ud, _)| ud).map_err(|_| wc_status::LOC_QP_OP_ERR)?;
         let route = self.route(qp, &ud).ok_or(wc_status::LOC_QP_OP_ERR)?;
-        let on_wire = HEADERS + len.next_multiple_of(4) + if has_imm { 4 } else { 0 };
-        let mut bytes = header(&route, on_wire as u16).to_vec();
+        let mut bytes = header(&route, on_wire(len, has_imm)).to_vec();
         if !pieces::append(&local, &mut bytes) {
             return Err(wc_status::LOC_PROT_ERR);
         }
@@ -149,8 +151,14 @@ fn address(av: &Av, bytes: &[u8]) -> Option<Gid> {
     }
 }
 
+/// Number of bytes after the header of the network layer, for data of this length.
+pub(super) fn on_wire(len: usize, has_imm: bool) -> u16 {
+    // Data is not longer than a packet.
+    (HEADERS + len.next_multiple_of(4) + if has_imm { 4 } else { 0 }) as u16
+}
+
 /// The header that the receiver gets: IPv6's, or zeros followed by IPv4's.
-fn header(route: &Route, payload: u16) -> [u8; GRH] {
+pub(super) fn header(route: &Route, payload: u16) -> [u8; GRH] {
     let mut bytes = [0; GRH];
     if gids::is_ipv4(&route.source) {
         let total = (20 + payload).to_be_bytes();

@@ -126,6 +126,7 @@ impl State {
             let last = qp.srq.is_some() && qp.state != qp_state::ERR && self.profile.tells_of_last_receive();
             qp.state = qp_state::ERR;
             (qp.draining, qp.stuck_after) = (false, None);
+            self.end_receiving(number);
             if last {
                 self.announce(number, event_type::QP_LAST_WQE_REACHED);
             }
@@ -233,7 +234,7 @@ impl State {
         let from = std::mem::replace(&mut qp.state, state);
         match state {
             qp_state::RESET => {
-                (qp.draining, qp.stuck_after) = (false, None);
+                (qp.draining, qp.stuck_after, qp.link) = (false, None, None);
                 for ring in [Some(&mut qp.sends), qp.receives.as_mut()].into_iter().flatten() {
                     (0..ring.available()).for_each(|_| ring.advance());
                     ring.release();

@@ -5,7 +5,7 @@ use uverbs_abi::types::gid_type;
 use uverbs_abi::write::GidEntry;
 
 use super::profile::Profile;
-use super::{NODE_GUID, PORTS};
+use super::{NODE_GUID, PORTS, wire};
 
 /// A global identifier.
 pub(super) type Gid = [u8; 16];
@@ -18,7 +18,9 @@ const GIDS: [Gid; 2] = [LINK_LOCAL, IPV4];
 
 /// All entries that contain a GID.
 pub(super) fn entries(profile: &Profile) -> impl Iterator<Item = GidEntry> + use<> {
-    let table = (0..profile.gids).zip(GIDS);
+    let own = profile.address.map(wire::gid_of);
+    let all = own.into_iter().chain(GIDS.into_iter().filter(move |_| own.is_none()));
+    let table = (0..profile.gids).zip(all);
     table.map(|(gid_index, gid)| GidEntry {
         gid,
         gid_index,

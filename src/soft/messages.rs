@@ -42,7 +42,7 @@ pub(super) struct Operation {
 
 impl Operation {
     /// The operation for a queue pair of this type; `None` if it does not support it.
-    fn of(kind: u8, opcode: u32) -> Option<Self> {
+    pub(super) fn of(kind: u8, opcode: u32) -> Option<Self> {
         let plain = |action| Self { action, has_imm: false, invalidates: false };
         let is_reliable = is_reliable(kind);
         Some(match opcode {

@@ -63,11 +63,14 @@ mod testing;
 mod traffic;
 mod transitions;
 mod windows;
+mod wire;
 mod write;
 mod xrc;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use self::connection::Connection;
 use self::network::Network;
@@ -76,8 +79,10 @@ pub use self::network::SoftNetwork;
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
 pub use self::resources::Resources;
-use self::state::{Frames, State};
+use self::state::State;
 pub use self::traffic::{Traffic, TrafficError, Vary};
+pub use self::wire::Faults;
+use self::wire::driver::Driver;
 use crate::driver::ring::RingDevice;
 use crate::kernel::error::Result;
 use crate::kernel::process::Origin as Process;
@@ -108,9 +113,11 @@ struct Hardware {
     profile: Profile,
     /// The process that owns its memory.
     process: Process,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// The networks that it has joined, to be told when it is removed.
     networks: Mutex<Vec<Weak<Network>>>,
+    /// What drives its wire, if it has one.
+    driver: OnceLock<Driver>,
 }
 
 impl Hardware {
@@ -135,6 +142,15 @@ impl Hardware {
     }
 }
 
+impl Drop for Hardware {
+    fn drop(&mut self) {
+        // A child of `fork` has no such thread, and shares what would wake the parent's.
+        if let Some(driver) = self.driver.get_mut().filter(|_| self.process.is_here()) {
+            driver.end();
+        }
+    }
+}
+
 impl Default for SoftDevice {
     fn default() -> Self {
         Self::new(Profile::default())
@@ -152,15 +168,54 @@ impl SoftDevice {
     /// Sizes in the profile that exceed the range of the device's numbers are reduced.
     pub fn new(profile: Profile) -> Self {
         let profile = profile.bounded();
-        let state = Mutex::new(State::new(profile.clone()));
+        let state = Arc::new(Mutex::new(State::new(profile.clone())));
         Self {
             hardware: Arc::new(Hardware {
                 profile,
                 process: Process::here(),
                 state,
                 networks: Mutex::default(),
+                driver: OnceLock::new(),
             }),
         }
+    }
+
+    /// Creates a device with the given profile on a wire: its queue pairs reach those of other devices by RoCE v2, from an ordinary UDP
+    /// socket on this address and port 4791. Nothing else is needed: no privileges, no module of the kernel, no RDMA hardware.
+    ///
+    /// Its first GID is the address. Two devices on one host have two addresses, such as 127.0.0.2 and 127.0.0.3. The other side may be
+    /// such a device in this process or another one, the kernel's rxe, or a card. A thread of the device handles packets and timers; it
+    /// ends with the device.
+    ///
+    /// Reliable and unreliable connections and datagrams use the wire; extended connections and multicast groups do not. Frames of raw packet
+    /// queue pairs stay inside the process. The port's MTU is at most what the interface sends.
+    ///
+    /// # Errors
+    ///
+    /// Those of binding the socket: the address is not one of this host, or the port is taken. rxe takes the port for all addresses of
+    /// its network namespace.
+    ///
+    /// ```no_run
+    /// use uverbs::SoftDevice;
+    /// use uverbs::soft::Profile;
+    ///
+    /// let device = SoftDevice::on("127.0.0.2".parse().unwrap(), Profile::default())?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn on(address: IpAddr, profile: Profile) -> io::Result<Self> {
+        let socket = wire::Socket::bind(address)?;
+        let port_mtu = wire::packet_size(address).unwrap_or(1024).min(profile.port_mtu);
+        let profile = Profile { address: Some(address), port_mtu, xrc: false, ..profile };
+        let device = Self::new(profile);
+        let driver = Driver::start(&device.hardware.state, socket)?;
+        // The device was created a moment ago, so it has none.
+        let _ = device.hardware.driver.set(driver);
+        Ok(device)
+    }
+
+    /// The address on the wire, if it [has one](Self::on).
+    pub fn address(&self) -> Option<IpAddr> {
+        self.hardware.profile.address
     }
 
     /// The device's name.
@@ -242,10 +297,16 @@ impl SoftDevice {
         }
     }
 
-    /// The frames that passed its port; `None` if it was removed.
-    pub(crate) fn frames(&self, op: &'static str) -> Result<Option<Frames>> {
+    /// The counters of its port, by rxe's names; `None` if it was removed. Frames count as packets.
+    pub(crate) fn counters(&self, op: &'static str) -> Result<Option<Vec<(&'static str, u64)>>> {
         self.hardware.process.check(op)?;
-        Ok(self.hardware.lock().filter(|state| !state.gone).map(|state| state.frames))
+        Ok(self.hardware.lock().filter(|state| !state.gone).map(|state| {
+            let frames = state.frames;
+            let wire = state.wire.as_ref().map(|wire| wire.counts);
+            let all = wire.unwrap_or_default().with_frames(&frames).named();
+            // Without a wire there is nothing else to count.
+            all.into_iter().take(if wire.is_some() { all.len() } else { 4 }).collect()
+        }))
     }
 
     /// The device to notify of receives of this queue pair, or of a shared queue.
@@ -297,5 +358,6 @@ impl RingDevice for Receives {
             state.flush_late_receives(qp);
         }
         state.retry_waiting();
+        state.transmit();
     }
 }

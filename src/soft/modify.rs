@@ -47,6 +47,7 @@ fn modify(call: &mut Call<'_, '_, '_>, request: &ModifyQp, known: QpAttrMask) ->
         if let Some(qp) = call.state.qps.get_mut(&number) {
             attributes::apply(qp, &request, mask);
         }
+        call.state.begin_link(number, mask.contains(QpAttrMask::SQ_PSN), mask.contains(QpAttrMask::RQ_PSN));
         if mask.contains(QpAttrMask::STATE) {
             call.state.set_state(number, to);
         }

@@ -129,6 +129,48 @@ pub(super) fn put(mut bytes: &[u8], to: &[Place<'_>]) -> bool {
     bytes.is_empty()
 }
 
+/// Copies bytes that are not the user's memory to a list, from the offset `at` on. False if they do not fit.
+#[must_use]
+pub(super) fn put_part(to: &[Place<'_>], mut at: usize, mut bytes: &[u8]) -> bool {
+    for place in to {
+        if at >= place.len() {
+            at -= place.len();
+            continue;
+        }
+        let (now, rest) = bytes.split_at((place.len() - at).min(bytes.len()));
+        if !place.write(at, now) {
+            return false;
+        }
+        (bytes, at) = (rest, 0);
+        if bytes.is_empty() {
+            return true;
+        }
+    }
+    bytes.is_empty()
+}
+
+/// Appends `len` bytes of a list, from the offset `at` on. False if they cannot be read.
+#[must_use]
+pub(super) fn append_part(from: &[Place<'_>], mut at: usize, len: usize, to: &mut Vec<u8>) -> bool {
+    let end = to.len() + len;
+    for place in from {
+        if at >= place.len() {
+            at -= place.len();
+            continue;
+        }
+        let start = to.len();
+        to.resize(start + (place.len() - at).min(end - start), 0);
+        if !place.read(at, to.get_mut(start..).unwrap_or_default()) {
+            return false;
+        }
+        at = 0;
+        if to.len() == end {
+            return true;
+        }
+    }
+    to.len() == end
+}
+
 /// Appends all bytes of a list. False if they cannot be read.
 #[must_use]
 pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
@@ -139,19 +181,19 @@ pub(super) fn append(from: &[Place<'_>], to: &mut Vec<u8>) -> bool {
     })
 }
 
-/// The pieces of the oldest request of a ring, after its head of `head` bytes: as many as the request says, but not more than the ring
-/// was created for.
-fn list(ring: &Consumer, head: usize, count: u32, most: u32) -> Option<Few<Sge>> {
+/// The pieces of the request that is `slots` after the oldest of a ring, after its head of `head` bytes: as many as the request says, but
+/// not more than the ring was created for.
+fn list(ring: &Consumer, slots: u32, head: usize, count: u32, most: u32) -> Option<Few<Sge>> {
     match count {
         _ if count > most => None,
         0 => Some(Few::None),
         1 => {
             let mut piece = Sge::new_zeroed();
-            ring.read(head, piece.as_mut_bytes()).then_some(Few::One(piece))
+            ring.read_behind(slots, head, piece.as_mut_bytes()).then_some(Few::One(piece))
         }
         _ => {
             let mut pieces = vec![Sge::new_zeroed(); count as usize];
-            ring.read(head, pieces.as_mut_bytes()).then_some(Few::Many(pieces))
+            ring.read_behind(slots, head, pieces.as_mut_bytes()).then_some(Few::Many(pieces))
         }
     }
 }
@@ -181,7 +223,7 @@ pub(super) fn oldest_receive(ring: &Consumer, max_sge: u32) -> Option<Receive> {
     let mut wqe = RecvWqe::new_zeroed();
     // A slot is never smaller than this.
     let read = ring.read(0, wqe.as_mut_bytes());
-    let pieces = list(ring, size_of::<RecvWqe>(), wqe.dma.num_sge, max_sge).filter(|_| read);
+    let pieces = list(ring, 0, size_of::<RecvWqe>(), wqe.dma.num_sge, max_sge).filter(|_| read);
     Some(Receive { wr_id: wqe.wr_id, room: wqe.dma.resid, pieces })
 }
 
@@ -207,6 +249,11 @@ fn is_fresh(dma: &DmaInfo) -> bool {
 
 /// Inline data of the oldest send; empty if it has none.
 pub(super) fn inline(qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
+    inline_behind(qp, 0, wqe)
+}
+
+/// Inline data of the send that is `slots` after the oldest; empty if it has none.
+pub(super) fn inline_behind(qp: &Qp, slots: u32, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
     if !SendFlags::from_bits_retain(wqe.wr.send_flags).contains(SendFlags::INLINE) {
         return Ok(Vec::new());
     }
@@ -214,13 +261,20 @@ pub(super) fn inline(qp: &Qp, wqe: &SendWqe) -> Result<Vec<u8>, u32> {
         return Err(wc_status::LOC_LEN_ERR);
     }
     let mut bytes = vec![0; wqe.dma.length as usize];
-    let read = qp.sends.read(size_of::<SendWqe>(), &mut bytes);
+    let read = qp.sends.read_behind(slots, size_of::<SendWqe>(), &mut bytes);
     if read { Ok(bytes) } else { Err(wc_status::LOC_QP_OP_ERR) }
+}
+
+/// The pieces of the send that is `slots` after the oldest.
+pub(super) fn sent_pieces(qp: &Qp, slots: u32, wqe: &SendWqe) -> Result<Few<Sge>, u32> {
+    let pieces = list(&qp.sends, slots, size_of::<SendWqe>(), wqe.dma.num_sge, qp.cap.max_send_sge);
+    let pieces = pieces.filter(|_| is_fresh(&wqe.dma)).ok_or(wc_status::LOC_QP_OP_ERR)?;
+    if wqe.dma.length > MAX_MESSAGE { Err(wc_status::LOC_LEN_ERR) } else { Ok(pieces) }
 }
 
 impl State {
     /// The first `len` bytes of these pieces, which must all be in regions that allow this access.
-    fn places(
+    pub(super) fn places(
         &self,
         pd: u32,
         pieces: &[Sge],
@@ -261,11 +315,7 @@ impl State {
         if !inline.is_empty() {
             return Ok(Few::One(Place::Bytes(inline)));
         }
-        let pieces = list(&qp.sends, size_of::<SendWqe>(), wqe.dma.num_sge, qp.cap.max_send_sge);
-        let pieces = pieces.filter(|_| is_fresh(&wqe.dma)).ok_or(wc_status::LOC_QP_OP_ERR)?;
-        if wqe.dma.length > MAX_MESSAGE {
-            return Err(wc_status::LOC_LEN_ERR);
-        }
+        let pieces = sent_pieces(qp, 0, wqe)?;
         self.places(qp.pd, &pieces, wqe.dma.length as usize, needed, wc_status::LOC_QP_OP_ERR)
     }
 }

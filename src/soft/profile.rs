@@ -1,5 +1,9 @@
 //! The capabilities and sizes of a soft device.
 
+use std::net::IpAddr;
+
+use super::wire::Faults;
+
 /// The capabilities and sizes of a soft device.
 ///
 /// The default is a small ConnectX: counters, flows, and hot-unplug.
@@ -67,6 +71,13 @@ pub struct Profile {
     pub iwarp: bool,
     /// The device can be removed while it is in use; otherwise it stays until all contexts are closed.
     pub disassociate: bool,
+    /// Faults of the wire of a device that [has an address](super::SoftDevice::on).
+    pub faults: Faults,
+    /// On the wire, the checksum of an IPv4 packet must be right for the identification 0, which senders like this device use. Otherwise a
+    /// packet may have any identification, as those of other RoCE devices.
+    pub strict_checksums: bool,
+    /// The address, if the device has one.
+    pub(super) address: Option<IpAddr>,
 }
 
 impl Default for Profile {
@@ -97,6 +108,9 @@ impl Default for Profile {
             rxe: None,
             iwarp: false,
             disassociate: true,
+            faults: Faults::default(),
+            strict_checksums: false,
+            address: None,
         }
     }
 }
@@ -164,4 +178,6 @@ with! {
     with_rxe rxe: Option<(u32, u32)>;
     with_iwarp iwarp: bool;
     with_disassociate disassociate: bool;
+    with_faults faults: Faults;
+    with_strict_checksums strict_checksums: bool;
 }

@@ -17,6 +17,7 @@ use super::profile::Profile;
 use super::queues::{driver_answer, event_file, needs_room, offer};
 use super::ring::Consumer;
 use super::state::State;
+use super::wire::link::Link;
 use super::xrc::{self, NONE};
 use crate::driver::ring::Geometry;
 
@@ -58,6 +59,8 @@ pub(super) struct Qp {
     pub(super) counters: Vec<(u32, CompCntrOps)>,
     /// Number of flows that deliver to it.
     pub(super) uses: u32,
+    /// What it has on the wire, if its device has one.
+    pub(super) link: Option<Box<Link>>,
 }
 
 impl Qp {
@@ -236,6 +239,7 @@ pub(super) fn create_qp(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
         receives,
         offsets,
         uses: 0,
+        link: None,
     };
     call.state.qps.insert(number, qp);
     call.state.use_by_qp(pd, [send_cq, recv_cq], srq);

@@ -33,12 +33,19 @@ pub(super) struct Message<'a> {
 
 /// The responder of one message.
 #[derive(Clone, Copy)]
-struct Asked {
+pub(super) struct Asked {
     number: u32,
     /// The protection domain whose memory is accessed.
     pd: u32,
     /// The queue that the message names, if it arrives over an extended connection.
     extended: Option<u32>,
+}
+
+impl Asked {
+    /// A queue pair whose messages access the memory of this protection domain.
+    pub(super) fn of(number: u32, pd: u32) -> Self {
+        Self { number, pd, extended: None }
+    }
 }
 
 /// The effect on the responder's queue pair.
@@ -97,35 +104,35 @@ impl Answer {
 }
 
 /// Why a message is refused.
-struct Refusal {
+pub(super) struct Refusal {
     /// The status for the requester.
-    status: u32,
+    pub(super) status: u32,
     /// The status of the receive, if there is one.
-    here: u32,
-    event: u32,
+    pub(super) here: u32,
+    pub(super) event: u32,
 }
 
 impl Refusal {
-    const INVALID: Self = Self {
+    pub(super) const INVALID: Self = Self {
         status: wc_status::REM_INV_REQ_ERR,
         here: wc_status::REM_INV_REQ_ERR,
         event: event_type::QP_REQ_ERR,
     };
-    const ACCESS: Self = Self {
+    pub(super) const ACCESS: Self = Self {
         status: wc_status::REM_ACCESS_ERR,
         here: wc_status::REM_ACCESS_ERR,
         event: event_type::QP_ACCESS_ERR,
     };
 
     /// The receive is at fault.
-    fn receive(profile: &Profile, here: u32) -> Self {
+    pub(super) fn receive(profile: &Profile, here: u32) -> Self {
         let here = profile.bad_receive(here);
         let too_long = here == wc_status::LOC_LEN_ERR;
         let status = if too_long { wc_status::REM_INV_REQ_ERR } else { wc_status::REM_OP_ERR };
         Self { status, here, event: event_type::QP_REQ_ERR }
     }
 
-    fn is_own_fault(&self) -> bool {
+    pub(super) fn is_own_fault(&self) -> bool {
         matches!(self.here, wc_status::LOC_PROT_ERR | wc_status::LOC_QP_OP_ERR | wc_status::LOC_LEN_ERR)
     }
 }
@@ -259,7 +266,10 @@ impl State {
                 Ok(fetch(region.as_slice(), local))
             }
             Action::CompareSwap | Action::FetchAdd => {
-                let old = self.change(asked, message)?;
+                let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
+                let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
+                let (place, operands) = ((message.wqe.iova, wr.rkey), (wr.compare_add, wr.swap));
+                let old = self.change(asked, message.operation.action, place, operands)?;
                 // Bytes in the byte order of the machine, as for all of an atomic operation.
                 Ok(fetch(&[Place::Bytes(&old.to_ne_bytes())], local))
             }
@@ -282,7 +292,7 @@ impl State {
         Ok(Some(Place::Region { memory, offset, len: length as usize }))
     }
 
-    fn reach_remote(
+    pub(super) fn reach_remote(
         &self,
         Asked { number, pd, .. }: Asked,
         addr: u64,
@@ -297,12 +307,15 @@ impl State {
             .ok_or(Refusal::ACCESS)
     }
 
-    /// Changes eight bytes and returns the old value. Atomic with respect to everything that uses this device.
-    fn change(&self, asked: Asked, message: &Message<'_>) -> Result<u64, Refusal> {
-        let wr = AtomicWr::read_from_prefix(&message.wqe.wr.wr);
-        let wr = wr.map_or_else(|_| AtomicWr::new_zeroed(), |(wr, _)| wr);
-        let addr = message.wqe.iova;
-        let (memory, offset) = self.reach_remote(asked, addr, 8, wr.rkey, AccessFlags::REMOTE_ATOMIC)?;
+    /// Changes eight bytes at an address with a key, and returns the old value. Atomic with respect to everything that uses this device.
+    pub(super) fn change(
+        &self,
+        asked: Asked,
+        action: Action,
+        (addr, rkey): (u64, u32),
+        (compare_add, swap): (u64, u64),
+    ) -> Result<u64, Refusal> {
+        let (memory, offset) = self.reach_remote(asked, addr, 8, rkey, AccessFlags::REMOTE_ATOMIC)?;
         if !addr.is_multiple_of(8) {
             return Err(Refusal::INVALID);
         }
@@ -311,10 +324,10 @@ impl State {
             return Err(Refusal::ACCESS);
         }
         let old = u64::from_ne_bytes(bytes);
-        let new = match message.operation.action {
-            Action::CompareSwap if old == wr.compare_add => wr.swap,
+        let new = match action {
+            Action::CompareSwap if old == compare_add => swap,
             Action::CompareSwap => old,
-            _ => old.wrapping_add(wr.compare_add),
+            _ => old.wrapping_add(compare_add),
         };
         if memory.write(offset, &new.to_ne_bytes()) { Ok(old) } else { Err(Refusal::ACCESS) }
     }
@@ -363,6 +376,6 @@ fn received(number: u32, qp: &Qp, message: &Message<'_>, receive: &Receive) -> W
     }
 }
 
-fn failed(number: u32, wr_id: u64, status: u32) -> Wc {
+pub(super) fn failed(number: u32, wr_id: u64, status: u32) -> Wc {
     Wc { wr_id, status, opcode: wc_opcode::RECV, qp_num: number, ..Wc::new_zeroed() }
 }

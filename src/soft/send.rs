@@ -58,6 +58,11 @@ impl State {
     /// Executes the requests that are in the send ring now. Returns whether any of them ended. Requests that are posted meanwhile wait
     /// for the next doorbell, and so do those after a request that waits for its receiver.
     pub(super) fn drain(&mut self, number: u32) -> bool {
+        if self.is_on_wire(number) {
+            self.pump_link(number);
+            self.flush_if_broken(number);
+            return false;
+        }
         let was_waiting = self.waiting.remove(&number);
         let waiting = self.qps.get(&number).map_or(0, |qp| qp.sends.available());
         for done in 0..waiting {
@@ -97,7 +102,8 @@ impl State {
 
     /// Stops sending (`rxe_qp_drain`, rxe_qp.c, Linux 6.1). A request in progress is completed.
     pub(super) fn hold(&mut self, number: u32) {
-        let has_begun = self.waiting.contains(&number) && !self.profile.stops_between_tries();
+        let is_on_wire = self.qps.get(&number).is_some_and(Qp::has_begun);
+        let has_begun = is_on_wire || self.waiting.contains(&number) && !self.profile.stops_between_tries();
         if let Some(qp) = self.qps.get_mut(&number) {
             qp.draining = has_begun;
         }

@@ -20,6 +20,7 @@ use super::shared_receives::Srq;
 use super::steering;
 use super::table::{Kind, Table};
 use super::windows::Window;
+use super::wire::Wire;
 use super::xrc::{Opening, Xrcd};
 use crate::kernel::mapping::Mapping;
 
@@ -82,6 +83,8 @@ pub(super) struct State {
     pub(super) rules: Rules,
     /// Queue pairs whose oldest request waits for the receiver.
     pub(super) waiting: BTreeSet<u32>,
+    /// The wire, if the device has an address.
+    pub(super) wire: Option<Wire>,
     /// Number of hardware counters in use.
     pub(super) bound: u32,
     /// Increases with every object, so that numbers are not used again too soon.
@@ -116,6 +119,7 @@ impl State {
             receivers: Vec::new(),
             frames: Frames::default(),
             rules,
+            wire: None,
             bound: 0,
             clock: 0,
             next_offset: 0,

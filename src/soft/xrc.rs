@@ -140,6 +140,7 @@ pub(super) fn create_target(call: &mut Call<'_, '_, '_>, user_handle: u64) -> Re
         receives: None,
         offsets: Vec::new(),
         uses: 0,
+        link: None,
     };
     call.state.qps.insert(number, target);
     let events = event_file(call, EVENT_FD);

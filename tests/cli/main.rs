@@ -9,6 +9,7 @@ mod export;
 mod pages;
 mod ping;
 mod ping_cm;
+mod ping_wire;
 mod program;
 #[path = "../common/skips.rs"]
 mod skips;

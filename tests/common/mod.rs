@@ -68,6 +68,13 @@ impl Target {
         Self { device: soft.device(), soft: Some(soft), control: None, kept: Cell::new(0) }
     }
 
+    /// A soft device on a wire, which answers as slowly as others. Its queue pairs reach each other over the loopback interface.
+    fn on_wire(address: &str, profile: Profile) -> (Self, SoftDevice) {
+        let profile = profile.with_strict_checksums(true);
+        let soft = SoftDevice::on(address.parse().expect("an address"), profile).expect("the port is free");
+        (Self { device: soft.device(), soft: None, control: None, kept: Cell::new(0) }, soft)
+    }
+
     /// Records that the first flow of some counters has failed in a context in such a way that its file stays open.
     pub fn keeps_a_context(&self) {
         self.kept.set(self.kept.get() + 1);
@@ -113,13 +120,19 @@ pub fn on_every_device(behaviour: impl Fn(&Target)) {
 /// The same with another soft device.
 pub fn on_every_device_and(profile: Profile, behaviour: impl Fn(&Target)) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let soft = Target::soft(profile);
+    let soft = Target::soft(profile.clone());
     behaviour(&soft);
     let left = soft.soft.as_ref().expect("soft").resources();
     assert!(left.is_empty(), "left behind: {left:?}");
     let Ok(name) = std::env::var("UVERBS_TEST_DEVICE") else {
         return ALONE.call_once(|| skipped("every device but the soft one: UVERBS_TEST_DEVICE names none"));
     };
+    if let Some(address) = name.strip_prefix("soft@") {
+        let (target, soft) = Target::on_wire(address, profile);
+        behaviour(&target);
+        assert!(soft.resources().is_empty(), "left behind: {:?}", soft.resources());
+        return;
+    }
     let mut before = Footprint::of_devices();
     let device = named(&name).expect("it exists");
     let target = Target { device, soft: None, control: Control::open(), kept: Cell::new(0) };

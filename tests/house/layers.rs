@@ -8,7 +8,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("kernel", &[]),
     ("driver", &["kernel"]),
     // A device like the kernel's: it answers commands and does not know the objects that send them.
-    ("soft", &["kernel", "driver::ring"]),
+    ("soft", &["kernel", "driver::ring", "roce"]),
+    // Packets and state machines, without anything around them.
+    ("roce", &[]),
     ("device", &["kernel", "driver", "soft"]),
     ("completion_counter", &["kernel", "driver", "device"]),
     ("verbs", &["kernel", "driver", "device", "completion_counter"]),
@@ -19,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tokio", &["kernel", "driver", "device", "verbs", "counters"]),
     ("cm", &["kernel", "driver", "device", "verbs", "soft"]),
     // The parts that bindings use, under other names.
-    ("raw", &["kernel", "driver", "device", "completion_counter", "verbs"]),
+    ("raw", &["kernel", "driver", "device", "completion_counter", "verbs", "roce"]),
 ];
 
 /// Layers inside a top-level module: each may use those before it, and all of them may use modules that are not listed.

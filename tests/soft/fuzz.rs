@@ -8,6 +8,8 @@ use std::path::Path;
 
 #[cfg(feature = "cli")]
 use bodies::http_request;
+#[cfg(feature = "raw")]
+use bodies::packet;
 #[cfg(feature = "pcap")]
 use bodies::pcap;
 use bodies::{rule_text, soft_command, steering};
@@ -34,6 +36,8 @@ fn seeds_pass() {
     seeds("rule_text", rule_text::run);
     #[cfg(feature = "pcap")]
     seeds("pcap", pcap::run);
+    #[cfg(feature = "raw")]
+    seeds("packet", packet::run);
     #[cfg(feature = "cli")]
     seeds("http_request", http_request::run);
 }
@@ -91,5 +95,23 @@ proptest! {
         }
         data.truncate(end.index(data.len() + 1));
         pcap::run(&data);
+    }
+}
+
+#[cfg(feature = "raw")]
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Packets whose headers are often right, and whose sequence numbers are often those that are expected.
+    #[test]
+    fn any_packets_can_arrive(
+        packets in prop::collection::vec((0_u8..0x20, any::<u8>(), 0_u32..12, prop::collection::vec(any::<u8>(), 0..60)), 0..12),
+    ) {
+        let bytes = packets.into_iter().flat_map(|(opcode, flags, psn, rest)| {
+            let head = [opcode, flags & 0xf0, 0xff, 0xff, 0, 0, 0, 9];
+            let body = [&head[..], &(psn | u32::from(flags & 1) << 31).to_be_bytes(), &rest].concat();
+            [&[body.len() as u8][..], &body].concat()
+        });
+        packet::run(&bytes.collect::<Vec<_>>());
     }
 }

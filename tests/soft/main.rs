@@ -30,3 +30,4 @@ mod shared;
 mod skips;
 mod traffic;
 mod windows;
+mod wire;

@@ -1,5 +1,6 @@
 //! The device that a subcommand works on.
 
+use std::io::ErrorKind as ErrorOfIo;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
@@ -14,8 +15,8 @@ use crate::failure::Failure;
 /// The device as a word or as an option: `rxe0`, `--device rxe0`, `-d rxe0`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Named {
-    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, soft0, or an
-    /// IP address of this host, for the device that has it.
+    /// The device: a name such as mlx5_0 or rxe0, a device file such as /dev/infiniband/uverbs0, soft0, an IP
+    /// address of this host, for the device that has it, or soft@ADDRESS, for a soft device on that address.
     #[arg(value_name = "DEV", conflicts_with = "device")]
     word: Option<String>,
     /// The device, as DEV.
@@ -58,6 +59,9 @@ fn existing(devices: &Devices) -> String {
     names.join(", ")
 }
 
+/// What a soft device with an address is called: this, and the address.
+const ON_WIRE: &str = "soft@";
+
 /// A device by name, and whether its commands are traced.
 #[derive(Debug)]
 pub(crate) struct Target {
@@ -84,16 +88,37 @@ impl Target {
     }
 
     /// The device called `name`, at the node `name`, or with the address `name`: `rxe0`, `uverbs0`, `/dev/infiniband/uverbs0`, `10.0.0.1`,
-    /// `soft0`.
+    /// `soft0`, `soft@127.0.0.2`.
     pub(crate) fn find(name: &str, trace: bool) -> Outcome<Self> {
         let soft = SoftDevice::default();
         if name == soft.name() {
             return Ok(Self::embedded(soft, trace));
         }
+        if let Some(address) = name.strip_prefix(ON_WIRE) {
+            return Self::on(address, trace);
+        }
         if let Ok(address) = name.parse::<IpAddr>() {
             return Ok(Self::found(Manager::open()?.device_of(address)?.0, None, trace));
         }
         Self::among(&uverbs::devices()?, name, trace)
+    }
+
+    /// A soft device of this process with this address, which others reach over the network.
+    fn on(address: &str, trace: bool) -> Outcome<Self> {
+        let name = format!("{ON_WIRE}{address}");
+        let address = address
+            .parse()
+            .map_err(|_| Failure::Usage(format!("{}: not an IP address", name.escape_debug())))?;
+        let soft = SoftDevice::on(address, Profile::default()).map_err(|error| {
+            let hint = match error.kind() {
+                ErrorOfIo::AddrInUse => ": another such device has the address, or rxe has UDP port 4791",
+                ErrorOfIo::AddrNotAvailable => ": it is not an address of this host",
+                _ => "",
+            };
+            Failure::Other(format!("{name}: {error}{hint}"))
+        })?;
+        // The other side may be anywhere.
+        Ok(Self { device: soft.device(), soft: None, trace })
     }
 
     /// The device called `name`, or at the node `name`, of a machine's devices.

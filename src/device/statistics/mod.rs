@@ -213,18 +213,14 @@ impl Statistics {
     }
 }
 
-/// The soft device counts frames: those that it receives, from the wire or looped back, and those that it sends.
+/// The soft device counts frames: those that it receives, from outside or looped back, and those that it sends; and the packets on its
+/// wire, if it has one.
 #[cfg(feature = "soft")]
 fn soft_counters(soft: &SoftDevice, table: &mut Table) -> Result<()> {
     use self::meaning::Meaning;
-    let frames = soft.frames(READ)?.ok_or_else(|| Error::device_gone(READ))?;
+    let counters = soft.counters(READ)?.ok_or_else(|| Error::device_gone(READ))?;
     let place = (Some(1), Source::Hardware);
-    for (name, raw) in [
-        ("sent_pkts", frames.sent),
-        ("rcvd_pkts", frames.received),
-        ("sent_bytes", frames.sent_bytes),
-        ("rcvd_bytes", frames.received_bytes),
-    ] {
+    for (name, raw) in counters {
         let meaning = |name: &str| Meaning::of(place.1, name, false, &crate::driver::Driver::Soft);
         table.put(place, name.as_bytes(), raw, meaning);
     }

@@ -4,6 +4,8 @@
 mod bytes;
 #[cfg(feature = "cli")]
 pub(crate) mod http_request;
+#[cfg(feature = "raw")]
+pub(crate) mod packet;
 #[cfg(feature = "pcap")]
 pub(crate) mod pcap;
 pub(crate) mod rule_text;

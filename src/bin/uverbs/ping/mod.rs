@@ -36,7 +36,7 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The device: a name such as mlx5_0, a device file such as /dev/infiniband/uverbs0, or soft0, with which both sides are in
-    /// this process. With --device, HOST is the first word; with --cm, HOST[:PORT].
+    /// this process, or soft@ADDRESS, a soft device on an IP address of this host. With --device, HOST is the first word; with --cm, HOST[:PORT].
     #[arg(value_name = "DEV")]
     word: Option<String>,
     /// The host of the server. Without it this program is the server and waits for one client.

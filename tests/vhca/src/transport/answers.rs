@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::data::scatter;
-use super::packet::{Operation as Kind, Packet, Remote};
 use super::qp::{Qp, state};
 use super::requester::{Answer, Flight, Work};
-use super::{Around, path, psn};
+use super::{Around, path};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::queue::Syndrome;
 use crate::queue_counter::QueueEvent;
+use uverbs::raw::roce::psn;
+use uverbs::raw::roce::{Operation as Kind, Packet, Remote};
 
 /// The number of retries that means for ever.
 const FOR_EVER: u32 = 7;

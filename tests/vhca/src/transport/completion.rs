@@ -1,12 +1,13 @@
 //! Completions of queue pairs.
 
 use super::Around;
-use super::packet::{Packet, Route};
 use super::qp::Qp;
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::port::LinkLayer;
 use crate::queue::{CompletionEntry, Opcode, Syndrome};
+use crate::transport::route::Route;
+use uverbs::raw::roce::Packet;
 
 // Offsets in a completion: `struct mlx5_cqe64` in the kernel's `include/linux/mlx5/device.h`.
 const SLID: usize = 0x16;

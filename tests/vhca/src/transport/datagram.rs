@@ -3,13 +3,14 @@
 use super::Around;
 use super::completion::is_ipv4;
 use super::data::scatter;
-use super::packet::{Operation as Kind, Packet, Route};
 use super::qp::{Kind as Transport, Qp};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::packet::header_checksum;
 use crate::port::LinkLayer;
 use crate::queue::{Opcode, Syndrome};
+use crate::transport::route::Route;
+use uverbs::raw::roce::{Operation as Kind, Packet};
 
 /// Number of bytes before the data.
 const HEADER: usize = 40;

@@ -4,10 +4,11 @@
 
 pub(super) mod infiniband;
 
-use super::bytes::{self, Malformed};
 use super::completion::is_ipv4;
-use super::packet::{Packet, Route};
 use crate::packet::header_checksum;
+use crate::transport::route::Route;
+use uverbs::raw::roce::Packet;
+use uverbs::raw::roce::{BASE, Malformed, icrc};
 
 /// UDP's destination port.
 pub(crate) const PORT: u16 = 4791;
@@ -41,7 +42,7 @@ pub(crate) enum Refused {
 /// Number of bytes that [`build`] returns.
 pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
     let network = if is_v4(route) { IPV4_HEADER } else { IPV6_HEADER };
-    ETHERNET + network + UDP_HEADER + packet.len() + SUM
+    ETHERNET + network + UDP_HEADER + packet.size() + SUM
 }
 
 /// Whether it uses IPv4.
@@ -114,7 +115,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
     }
     route.udp_source = half(head, 0);
     let (transport, found) = transport.split_last_chunk::<SUM>().ok_or(Refused::Length)?;
-    if transport.len() < bytes::BASE {
+    if transport.len() < BASE {
         return Err(Malformed::Short.into());
     }
     if sum(&ip[..ip.len() - SUM]) != *found {
@@ -167,30 +168,11 @@ fn ipv6(ip: &[u8], next: u8, route: &mut Route) -> Result<usize, Refused> {
     Ok(IPV6_HEADER)
 }
 
-/// The invariant checksum (ICRC), over everything that does not change on the way: fields that may change count as ones, and so does a
-/// header before it.
+/// The invariant checksum (ICRC) of a packet from its IP header on.
 fn sum(ip: &[u8]) -> [u8; SUM] {
-    let (header, changes) = match ip[0] >> 4 {
-        // Type of service, time to live, checksum; or traffic class and flow label, hop limit.
-        4 => (IPV4_HEADER, &[1, 8, 10, 11][..]),
-        _ => (IPV6_HEADER, &[0, 1, 2, 3, 7][..]),
-    };
-    let mut head = [u8::MAX; 8 + IPV6_HEADER + UDP_HEADER + bytes::BASE];
-    let (first, rest) = ip.split_at(header + UDP_HEADER + bytes::BASE);
-    let head = &mut head[..8 + first.len()];
-    head[8..].copy_from_slice(first);
-    for at in changes {
-        // The version of IPv6 stays.
-        head[8 + at] = if header == IPV6_HEADER && *at == 0 { 0x6f } else { u8::MAX };
-    }
-    // UDP's checksum, and the byte of the base header that is reserved.
-    let udp = 8 + header;
-    head[udp + 6..udp + 8].fill(u8::MAX);
-    head[udp + UDP_HEADER + 4] = u8::MAX;
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(head);
-    crc.update(rest);
-    crc.finalize().to_le_bytes()
+    let header = if ip[0] >> 4 == 4 { IPV4_HEADER } else { IPV6_HEADER };
+    let (head, transport) = ip.split_at(header + UDP_HEADER);
+    icrc::of_packet(head, transport)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The packets of a message.
 
-use super::packet::{Operation as Kind, Packet, Remote};
-use super::psn;
 use super::wqe::Operation;
+use uverbs::raw::roce::psn;
+use uverbs::raw::roce::{Operation as Kind, Packet, Remote};
 
 /// The packets of a message that is sent or written.
 pub(super) fn message(

@@ -5,19 +5,17 @@
 //! from the kernel's `include/linux/mlx5/{qp,cq,device}.h`, 6.1.
 
 mod answers;
-mod bytes;
 mod completion;
 mod data;
 mod datagram;
 mod frame;
 mod message;
-pub(crate) mod packet;
 mod path;
-mod psn;
 mod qp;
 mod receives;
 mod requester;
 mod responder;
+mod route;
 #[cfg(test)]
 mod tests;
 mod wqe;
@@ -28,7 +26,6 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::frame::PORT;
 use self::frame::{Refused, infiniband};
-use self::packet::{Packet, Route, Service};
 pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::device::Device;
@@ -40,7 +37,9 @@ use crate::port_counter::Cast;
 use crate::queue::{CompletionEntry, Cq, ReceiveRing};
 use crate::queue_counter::{QueueCounts, QueueEvent};
 use crate::server::Shared;
+use crate::transport::route::Route;
 use crate::wire::Mishap;
+use uverbs::raw::roce::{Packet, Service};
 use vpci::Memory;
 use vpci::lock;
 

@@ -1,9 +1,9 @@
 //! The route of packets: from the path of a queue pair, or from the address in a datagram's request.
 
-use super::packet::Route;
 use crate::bits::Bits;
 use crate::ifc::context::ads;
 use crate::port::{LinkLayer, Port};
+use crate::transport::route::Route;
 
 /// The first local identifier of multicast groups.
 const FIRST_GROUP: u16 = 0xc000;

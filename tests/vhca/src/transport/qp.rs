@@ -8,7 +8,7 @@ use crate::ifc::command::create_qp_in;
 use crate::ifc::context::{ads, qpc};
 use crate::queue::{Pages, ReceiveRing, WorkRing};
 
-use super::packet::Service;
+use uverbs::raw::roce::Service;
 
 /// States of queue pairs, by the numbers of QUERY_QP.
 pub(crate) mod state {

@@ -1,6 +1,5 @@
 //! Receive requests: from a queue pair's own ring or from a shared queue, up to their completions.
 
-use super::packet::{Packet, Route, Service};
 use super::qp::{Qp, state};
 use super::responder::Refusal;
 use super::{Around, completion};
@@ -9,6 +8,8 @@ use crate::ifc::context::qpc;
 use crate::mkey::Reach;
 use crate::queue::{CompletionEntry, Opcode, Segment, Syndrome, Xrc, event};
 use crate::queue_counter::QueueEvent;
+use crate::transport::route::Route;
+use uverbs::raw::roce::{Packet, Service};
 
 /// A receive request that is being filled by a message.
 #[derive(Debug)]

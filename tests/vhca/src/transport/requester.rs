@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use super::data::{gather, segments};
 use super::message::message;
-use super::packet::{Operation as Kind, Packet, Remote};
 use super::path::Vector;
-use super::psn;
 use super::qp::{Kind as Transport, Qp, state};
 use super::wqe::{Body, Operation, Wqe};
 use super::{Around, completion, path};
@@ -16,6 +14,8 @@ use crate::bits::Bits;
 use crate::ifc::context::{ads, qpc};
 use crate::mkey::{Access, Denied};
 use crate::queue::{Segment, Syndrome};
+use uverbs::raw::roce::psn;
+use uverbs::raw::roce::{Operation as Kind, Packet, Remote};
 
 /// Maximum number of requests in flight.
 const MOST_FLIGHTS: usize = 64;

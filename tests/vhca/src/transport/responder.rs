@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 
 use super::data::scatter;
-use super::packet::{Operation as Kind, Packet, Remote, Route, Service};
 use super::qp::Qp;
 use super::receives::Receiving;
-use super::{Around, completion, path, psn};
+use super::{Around, completion, path};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::mkey::{self, Access, Reach};
 use crate::queue::{Opcode, ReceiveRing, Segment, Syndrome, event};
 use crate::queue_counter::QueueEvent;
+use crate::transport::route::Route;
+use uverbs::raw::roce::psn;
+use uverbs::raw::roce::{Operation as Kind, Packet, Remote, Service};
 
 /// Number of responses of atomic operations that are kept for repeated requests.
 const ATOMICS_KEPT: usize = 16;

@@ -2,13 +2,13 @@
 
 mod counters;
 
-use super::packet::Operation;
 use super::*;
 use crate::bits::{BitsMut, Field};
 use crate::command::Capabilities;
 use crate::ifc::command::{create_cq_in, create_mkey_in, create_qp_in};
 use crate::ifc::context::{ads, cqc, mkc};
 use crate::port::LinkLayer;
+use uverbs::raw::roce::Operation;
 use vpci::Memory;
 
 const PD: u32 = 3;

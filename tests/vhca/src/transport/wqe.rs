@@ -2,12 +2,12 @@
 //!
 //! Layouts: `struct mlx5_wqe_ctrl_seg` and others in the kernel's `include/linux/mlx5/qp.h`.
 
-use super::packet::{Atomic, Remote};
 use super::path::VECTOR;
 use super::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::ifc::context::qpc;
 use crate::queue::{Segment, Syndrome};
+use uverbs::raw::roce::{Atomic, Remote};
 use vpci::{Fault, Memory};
 
 mod opcode {

@@ -4,8 +4,10 @@
 //! Source: InfiniBand Architecture Specification 1.4, volume 1, sections 7.7, 7.8 and 8.3.
 
 use super::{IPV6_HEADER, Refused, SUM, half, ipv6, ipv6_header};
-use crate::transport::bytes::{self, Malformed};
-use crate::transport::packet::{Packet, Route};
+use crate::transport::route::Route;
+use uverbs::raw::roce::Packet;
+use uverbs::raw::roce::icrc::Crc;
+use uverbs::raw::roce::{BASE, Malformed};
 
 /// Size of the link header in bytes.
 const LINK: usize = 8;
@@ -19,7 +21,7 @@ const TRANSPORT: u8 = 0x1b;
 
 /// Number of bytes that [`build`] returns.
 pub(crate) fn len(route: &Route, packet: &Packet) -> usize {
-    LINK + if route.has_grh { IPV6_HEADER } else { 0 } + packet.len() + SUM
+    LINK + if route.has_grh { IPV6_HEADER } else { 0 } + packet.size() + SUM
 }
 
 /// A packet with all headers before it, and its checksum.
@@ -71,7 +73,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
         }
     }
     let (transport, found) = transport.split_last_chunk::<SUM>().ok_or(Refused::Length)?;
-    if transport.len() < bytes::BASE {
+    if transport.len() < BASE {
         return Err(Malformed::Short.into());
     }
     if sum(&frame[..frame.len() - SUM]) != *found {
@@ -84,7 +86,7 @@ pub(crate) fn parse(frame: &[u8]) -> Result<(Route, Packet), Refused> {
 fn sum(frame: &[u8]) -> [u8; SUM] {
     let is_global = frame[1] & 3 == GLOBAL;
     let transport = LINK + if is_global { IPV6_HEADER } else { 0 };
-    let (head, rest) = frame.split_at(transport + bytes::BASE);
+    let (head, rest) = frame.split_at(transport + BASE);
     let mut head = head.to_vec();
     // The virtual lane.
     head[0] |= 0xf0;
@@ -96,10 +98,7 @@ fn sum(frame: &[u8]) -> [u8; SUM] {
     }
     // The reserved byte of the base header.
     head[transport + 4] = u8::MAX;
-    let mut crc = crc32fast::Hasher::new();
-    crc.update(&head);
-    crc.update(rest);
-    crc.finalize().to_le_bytes()
+    Crc::new().with(&head).with(rest).sum()
 }
 
 #[cfg(test)]

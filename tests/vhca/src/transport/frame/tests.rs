@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::packet::{Atomic, Operation, Remote, Service};
 use super::*;
 use crate::packet::tests::packet as hex;
+use uverbs::raw::roce::{Atomic, Operation, Remote, Service};
 
 const MACS_AND_IPV4: &str = "021122334456 021122334455 0800 ";
 const ACKNOWLEDGEMENT: &str = "45000030 00004000 401126bb 0a000001 0a000002 cc1912b7 001c0000 \
@@ -115,7 +115,7 @@ fn around(transport: &[u8]) -> Vec<u8> {
     frame[24..26].copy_from_slice(&checksum.to_be_bytes());
     frame[38..40].copy_from_slice(&udp.to_be_bytes());
     frame.extend(transport);
-    if transport.len() < bytes::BASE {
+    if transport.len() < BASE {
         frame.extend([0; SUM]);
     } else {
         frame.extend(sum(&frame[ETHERNET..]));

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::super::tests::{any_packet, any_route};
 use super::*;
 use crate::packet::tests::packet as hex;
-use crate::transport::packet::{Operation, Remote, Service};
+use uverbs::raw::roce::{Operation, Remote, Service};
 
 /// The sample of section 7.8: a write, without a header of the network layer and without the sum of the link.
 const SAMPLE: &str = "7012375c 000e17d2 0a202487 0087b1b3 000dec2a 01710a1c 015d4002 38f27a05 0000000e \

@@ -5,7 +5,7 @@
 use super::packet::{Atomic, Operation, Packet, Remote, Service};
 
 /// Bytes of the base header.
-pub(super) const BASE: usize = 12;
+pub const BASE: usize = 12;
 
 /// Bits of the second byte. The path is always in the migrated state; the version of the headers is zero.
 const SOLICITED: u8 = 1 << 7;
@@ -16,13 +16,17 @@ const ASKS: u32 = 1 << 31;
 
 /// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub enum Malformed {
+    /// The headers are cut off.
     #[error("the headers are cut off")]
     Short,
+    /// There is no such opcode.
     #[error("no such opcode")]
     Opcode,
+    /// There is no such version.
     #[error("no such version of the headers")]
     Version,
+    /// The data is too long, too short, or not padded.
     #[error("this length of data does not go with the opcode")]
     Data,
 }
@@ -132,7 +136,7 @@ fn fits(operation: Operation, len: usize, pad: usize) -> bool {
 
 impl Packet {
     /// Length from its base header on in bytes, without the checksum.
-    pub(crate) fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         let headers = Headers::of(self.service, self.operation);
         let optional: usize = [
             (headers.xrc, XRC),
@@ -150,13 +154,22 @@ impl Packet {
     }
 
     /// The packet from its base header on, without the checksum.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size());
+        self.write_headers(self.payload.len(), &mut bytes);
+        bytes.extend(&self.payload);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// Appends the headers of a packet with `len` bytes of data. The data, and padding up to a whole word, come after them.
+    pub fn write_headers(&self, len: usize, bytes: &mut Vec<u8>) {
         let headers = Headers::of(self.service, self.operation);
-        let pad = self.payload.len().next_multiple_of(4) - self.payload.len();
+        let pad = len.next_multiple_of(4) - len;
         let solicited = if self.solicited { SOLICITED } else { 0 };
         let asks = if self.asks { ASKS } else { 0 };
-        let mut bytes =
-            vec![(self.service as u8) << 5 | self.operation as u8, solicited | MIGRATED | (pad as u8) << 4];
+        let opcode = (self.service as u8) << 5 | self.operation as u8;
+        bytes.extend([opcode, solicited | MIGRATED | (pad as u8) << 4]);
         bytes.extend(self.pkey.to_be_bytes());
         bytes.extend(self.to.to_be_bytes());
         bytes.extend((asks | self.psn).to_be_bytes());
@@ -186,16 +199,22 @@ impl Packet {
         if headers.immediate {
             bytes.extend(self.immediate.to_be_bytes());
         }
-        bytes.extend(&self.payload);
-        bytes.resize(bytes.len() + pad, 0);
-        bytes
     }
 
     /// Parses what [`Self::to_bytes`] writes.
     ///
     /// # Errors
     /// The first error that is found.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let (packet, payload) = Self::split(bytes)?;
+        Ok(Self { payload: payload.to_vec(), ..packet })
+    }
+
+    /// The headers as a packet without data, and the data.
+    ///
+    /// # Errors
+    /// The first error that is found.
+    pub fn split(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut rest = Reader(bytes);
         let [opcode, flags] = rest.take()?;
         let (service, operation) = service(opcode).zip(operation(opcode)).ok_or(Malformed::Opcode)?;
@@ -240,8 +259,7 @@ impl Packet {
         if !rest.0.len().is_multiple_of(4) || !fits(operation, len, pad) {
             return Err(Malformed::Data);
         }
-        packet.payload = rest.0[..len].to_vec();
-        Ok(packet)
+        Ok((packet, rest.0.get(..len).ok_or(Malformed::Data)?))
     }
 }
 

@@ -3,12 +3,12 @@
 const BITS: u32 = 24;
 
 /// The number after `count` packets.
-pub(super) fn add(psn: u32, count: u32) -> u32 {
+pub fn add(psn: u32, count: u32) -> u32 {
     psn.wrapping_add(count) & ((1 << BITS) - 1)
 }
 
 /// The distance from the first number to the second: negative if the second comes before.
-pub(super) fn distance(from: u32, to: u32) -> i32 {
+pub fn distance(from: u32, to: u32) -> i32 {
     (to.wrapping_sub(from) << (32 - BITS)) as i32 >> (32 - BITS)
 }
 

@@ -1,8 +1,9 @@
-//! A packet of the transports, between queue pairs.
+//! A packet of InfiniBand's transports, between queue pairs.
 
 /// The service of a packet: bits 7 to 5 of its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Service {
+#[allow(missing_docs, reason = "names of the specification")]
+pub enum Service {
     Rc = 0,
     Uc = 1,
     Ud = 3,
@@ -11,7 +12,8 @@ pub(crate) enum Service {
 
 /// The operation of a packet: bits 4 to 0 of its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+#[allow(missing_docs, reason = "names of the specification")]
+pub enum Operation {
     SendFirst = 0x00,
     SendMiddle = 0x01,
     SendLast = 0x02,
@@ -39,76 +41,70 @@ pub(crate) enum Operation {
 
 /// An address in the responder's memory (RETH).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Remote {
-    pub(crate) address: u64,
-    pub(crate) key: u32,
-    pub(crate) len: u32,
+pub struct Remote {
+    /// The first byte.
+    pub address: u64,
+    /// The remote key.
+    pub key: u32,
+    /// Number of bytes.
+    pub len: u32,
 }
 
 /// An atomic operation (AtomicETH).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Atomic {
-    pub(crate) address: u64,
-    pub(crate) key: u32,
+pub struct Atomic {
+    /// The first of eight bytes.
+    pub address: u64,
+    /// The remote key.
+    pub key: u32,
     /// The value to write, or to add.
-    pub(crate) operand: u64,
-    pub(crate) compare: u64,
+    pub operand: u64,
+    /// The value that is expected.
+    pub compare: u64,
 }
 
 /// A packet without its addresses. Its opcode determines which optional headers it has; the fields of others are zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) service: Service,
-    pub(crate) operation: Operation,
-    pub(crate) solicited: bool,
+pub struct Packet {
+    /// The service.
+    pub service: Service,
+    /// The operation.
+    pub operation: Operation,
+    /// The receiver is to be notified.
+    pub solicited: bool,
     /// An acknowledgement is requested.
-    pub(crate) asks: bool,
-    pub(crate) pkey: u16,
+    pub asks: bool,
+    /// The partition key.
+    pub pkey: u16,
     /// The destination queue pair, 24 bits.
-    pub(crate) to: u32,
-    /// 24 bits.
-    pub(crate) psn: u32,
+    pub to: u32,
+    /// The sequence number, 24 bits.
+    pub psn: u32,
     /// XRCETH: the shared queue of requests of `Service::Xrc`.
-    pub(crate) srq: u32,
+    pub srq: u32,
     /// DETH: the key of a datagram, and its source queue pair.
-    pub(crate) qkey: u32,
-    pub(crate) from: u32,
-    pub(crate) remote: Remote,
-    pub(crate) atomic: Atomic,
+    pub qkey: u32,
+    /// The source queue pair of a datagram.
+    pub from: u32,
+    /// RETH.
+    pub remote: Remote,
+    /// AtomicETH.
+    pub atomic: Atomic,
     /// AETH: syndrome, and the 24 bits of the message sequence number.
-    pub(crate) syndrome: u8,
-    pub(crate) msn: u32,
+    pub syndrome: u8,
+    /// The message sequence number.
+    pub msn: u32,
     /// AtomicAckETH: the old value.
-    pub(crate) original: u64,
+    pub original: u64,
     /// Immediate data, or the key to invalidate, as a big-endian number on the wire.
-    pub(crate) immediate: u32,
-    pub(crate) payload: Vec<u8>,
-}
-
-/// The source and destination of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Route {
-    /// InfiniBand: local identifiers (zero on Ethernet).
-    pub(crate) slid: u16,
-    pub(crate) dlid: u16,
-    /// Ethernet: hardware addresses.
-    pub(crate) smac: [u8; 6],
-    pub(crate) dmac: [u8; 6],
-    /// With a global header; always set on Ethernet.
-    pub(crate) has_grh: bool,
-    pub(crate) sgid: [u8; 16],
-    pub(crate) dgid: [u8; 16],
-    pub(crate) traffic_class: u8,
-    pub(crate) flow_label: u32,
-    pub(crate) hop_limit: u8,
-    pub(crate) service_level: u8,
-    /// RoCE v2's source port; the destination is 4791.
-    pub(crate) udp_source: u16,
+    pub immediate: u32,
+    /// The data, without padding.
+    pub payload: Vec<u8>,
 }
 
 impl Packet {
     /// An empty packet.
-    pub(crate) fn new(service: Service, operation: Operation, to: u32) -> Self {
+    pub fn new(service: Service, operation: Operation, to: u32) -> Self {
         Self {
             service,
             operation,
