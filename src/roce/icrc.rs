@@ -91,8 +91,8 @@ fn step(crc: u32, byte: u8) -> u32 {
 /// The byte of the base header that is reserved, and may change.
 const RESERVED: usize = 4;
 
-/// The checksum of a packet: `head` has its IP header, without options, and its UDP header, `transport` what follows.
-pub fn of_packet(head: &[u8], transport: &[u8]) -> [u8; SIZE] {
+/// The checksum of a packet: `head` has its IP header, without options, and its UDP header, `packet` what follows.
+pub fn of_packet(head: &[u8], packet: &[u8]) -> [u8; SIZE] {
     let (header, changes) = match head.len() {
         // Type of service, time to live, checksum; or traffic class and flow label, hop limit.
         len if len == IPV4 + UDP => (IPV4, &[1, 8, 10, 11][..]),
@@ -111,9 +111,9 @@ pub fn of_packet(head: &[u8], transport: &[u8]) -> [u8; SIZE] {
     let udp = 8 + header;
     masked[udp + 6..udp + 8].fill(u8::MAX);
     let crc = Crc::new().with(&masked[..udp + UDP]);
-    match transport.split_at_checked(RESERVED) {
+    match packet.split_at_checked(RESERVED) {
         Some((before, [_, after @ ..])) => crc.with(before).with(&[u8::MAX]).with(after).sum(),
-        _ => crc.with(transport).sum(),
+        _ => crc.with(packet).sum(),
     }
 }
 

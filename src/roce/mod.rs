@@ -4,6 +4,7 @@
 
 mod bytes;
 pub mod icrc;
+mod message;
 mod packet;
 pub mod psn;
 pub mod requester;

@@ -309,6 +309,7 @@ const LOCKS: &[&str] = &[
     "src/verbs/qp/multicast.rs",
     "src/soft/mod.rs",
     "src/soft/network/mod.rs",
+    "src/soft/wire/driver.rs",
     "src/kernel/transport/raw.rs",
     "src/kernel/transport/trace.rs",
     "src/verbs/work/held.rs",

@@ -135,7 +135,7 @@ impl State {
             self.retire(number, link);
             let Some(qp) = self.qps.get(&number) else { return };
             let may_begin = qp.state == qp_state::RTS;
-            if !may_begin && !(qp.state == qp_state::SQD && qp.draining) {
+            if !(may_begin || qp.state == qp_state::SQD && qp.draining) {
                 return;
             }
             let settings = qp.settings();

@@ -51,7 +51,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// The same with the frames of raw packet queue pairs.
+    /// With the frames of raw packet queue pairs added.
     pub(crate) fn with_frames(self, frames: &Frames) -> Self {
         Self {
             sent: self.sent + frames.sent,
