@@ -300,6 +300,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
+    #[cfg(test)]
     pub(crate) fn shared(&self) -> &Arc<CompletionSide> {
         &self.shared
     }

@@ -4,29 +4,23 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+mod completions;
 mod control;
 mod plans;
 
 use std::borrow::Borrow;
-use std::mem::{MaybeUninit, offset_of};
+use std::mem::offset_of;
 
-use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, ResizeCqResp, SendWqe, SendWr};
+use uverbs_abi::rxe::{AtomicWr, DmaInfo, FlushWr, MwWr, RdmaWr, RecvWqe, SendWqe, SendWr};
 use uverbs_abi::types::{SendFlags, wr_opcode};
-use uverbs_abi::write::Wc;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::FromZeros;
 
+pub(crate) use self::completions::Completions;
 pub(super) use self::control::State;
-use self::plans::map_ring;
 pub(super) use self::plans::{Receiving, map_receives};
-use super::completion::{Place, Raised};
 use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
-#[cfg(feature = "raw")]
-use super::ring::Opening;
-use super::ring::{Consumer, Filled, Producer, RingDevice, Slot, Slots};
-use super::seam::{
-    CompletionRing, FillReceives, Kernel, Lower, LowerReceive, Payload, Published, ReceiveBatch, ReceiveRing,
-    SendRing,
-};
+use super::ring::{Producer, RingDevice, Slot, Slots};
+use super::seam::{FillReceives, Lower, LowerReceive, Published, ReceiveBatch, ReceiveRing, SendRing};
 use crate::kernel::error::{Error, Result};
 use crate::kernel::mapping::Mapping;
 
@@ -34,84 +28,6 @@ use crate::kernel::mapping::Mapping;
 #[cold]
 fn nonsense(op: &'static str) -> Error {
     Error::malformed(op, "a ring that does not fit its size, or has slots too small for what they hold")
-}
-
-/// The ring of a completion queue.
-#[derive(Debug)]
-pub(crate) struct Completions(Consumer<Wc>);
-
-impl Completions {
-    pub(crate) fn open(op: &'static str, map: Mapping) -> Result<Self> {
-        Consumer::open(map).map(Self).ok_or_else(|| nonsense(op))
-    }
-}
-
-impl CompletionRing for Completions {
-    fn capacity(&self) -> u32 {
-        self.0.geometry().capacity()
-    }
-
-    /// Continues in the ring that the driver creates for `command`.
-    fn resize(
-        &mut self,
-        op: &'static str,
-        _: u32,
-        kernel: &dyn Kernel,
-        command: impl FnOnce(Payload<'_>, Option<&Mapping>) -> Result<()>,
-    ) -> Result<Option<Mapping>> {
-        let mut answer = ResizeCqResp::default();
-        command((&[], answer.as_mut_bytes()), None)?;
-        *self = Self::open(op, map_ring(op, answer.mi, kernel)?)?;
-        Ok(None)
-    }
-
-    #[cfg(feature = "raw")]
-    fn window(&self) -> Option<Opening<Wc>> {
-        Some(self.0.window())
-    }
-
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    fn is_empty(&self) -> bool {
-        self.0.available() == 0
-    }
-
-    #[inline(always)]
-    fn poll_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
-        self.0.take_if(places, may_take, |place, slot| place.put_among(&slot))
-    }
-
-    /// Not for a completion that needs a function call.
-    #[inline(always)]
-    fn poll_one_fast<P: Place>(&mut self, place: &mut P, may_take: impl Fn() -> bool) -> Option<usize> {
-        self.0.take_one(may_take, |slot| place.put_plain(&slot))
-    }
-
-    #[cfg(feature = "raw")]
-    const FEW: usize = usize::MAX;
-
-    #[cfg(feature = "raw")]
-    #[inline(always)]
-    fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
-        self.0.take_few_if(places, may_take, |place, slot| place.put_plain(&slot))
-    }
-
-    #[cfg(feature = "raw")]
-    fn forget(&mut self, qp_num: u32) {
-        self.0.retain(|wc| wc.qp_num != qp_num);
-    }
-}
-
-impl Raised for Filled<'_, Wc> {
-    #[inline(always)]
-    fn wc(&self) -> Wc {
-        self.get()
-    }
-
-    #[inline(always)]
-    fn copy_wc(&self, place: &mut MaybeUninit<Wc>) {
-        self.copy_to(place);
-    }
 }
 
 /// The send ring of a queue pair.
