@@ -57,7 +57,6 @@ use uverbs_abi::types::qp_type;
 use uverbs_abi::write::QpCap;
 
 use self::cq::Completions;
-use self::others::NO_QUEUES;
 pub(crate) use self::plans::CounterValues;
 use self::plans::{CounterPlan, stored};
 #[cfg(feature = "raw")]
@@ -84,9 +83,14 @@ fn lacks<T>(op: &'static str, hint: &'static str) -> Result<T> {
     Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
 }
 
-/// The enum of drivers.
+/// The enum of drivers, and the hint for those that are not in it.
 macro_rules! drivers {
     ([$($(#[$doc:meta])* $name:ident: $folder:ident $($boxed:ident)?, shared receives in $shared:ident;)*]) => {
+        const NO_QUEUES: &str = concat!(
+            "this version of the crate has queues for these only: the soft device",
+            $(", ", stringify!($folder),)*
+        );
+
         /// The user half of a driver, with the state that the queues of a context share.
         #[derive(Debug)]
         pub(crate) enum Driver {

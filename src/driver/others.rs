@@ -8,7 +8,7 @@ use uverbs_abi::rxe::Mminfo;
 use uverbs_abi::write::AhAttr;
 
 use super::seam::{AhPlan, Control, GuardedKeys, Kernel, RefusedBind, SrqChange};
-use super::{mlx5, rxe};
+use super::{NO_QUEUES, mlx5, rxe};
 use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// The soft device: rxe's rings, and mlx5's counters and extended connections.
@@ -82,9 +82,6 @@ impl Control for Soft {
 /// A driver whose payloads this crate does not know.
 #[derive(Debug)]
 pub(crate) struct Other;
-
-/// The hint for a driver without queues in this crate.
-pub(super) const NO_QUEUES: &str = "this version of the crate has no queues for devices of this driver";
 
 fn no_queues<T>(op: &'static str) -> Result<T> {
     Err(Error::refused(op, Errno::EOPNOTSUPP, NO_QUEUES))
