@@ -13,7 +13,9 @@ use crate::driver::cursor::Unread;
 use crate::driver::mlx5::{Completions, Form, QpPlan, Registers};
 use crate::driver::request::FRAMES;
 use crate::driver::request::{Opcode, Refused, Remote, Request, Sge};
-use crate::driver::seam::{CompletionRing, CqSide, Lower, QpQueues, ReceiveRing, SendRing};
+#[cfg(feature = "raw")]
+use crate::driver::seam::CqSide;
+use crate::driver::seam::{CompletionRing, Lower, QpQueues, ReceiveRing, SendRing};
 
 /// Number, units and flags of the request in a block.
 fn control(bench: &Bench, block: usize) -> (u32, u32, u8) {
