@@ -25,6 +25,7 @@ pub(crate) struct Place {
     pub(crate) context: Context,
     pub(crate) is_iwarp: bool,
     /// The soft network, if it is one.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "random programs need it"))]
     pub(crate) network: Option<SoftNetwork>,
     /// Opens another manager.
     pub(crate) another: Box<dyn Fn() -> Cm + Sync>,
