@@ -1,7 +1,7 @@
 //! Soft devices on a wire: messages between two of them, on good and on bad wires, and packets that belong to nobody.
 //!
-//! Each test has addresses of its own, all of the loopback interface. The behaviours of `tests/any` run on such a device with
-//! `UVERBS_TEST_DEVICE=soft@127.0.0.2`.
+//! Each test has addresses of its own, all of the loopback interface. Behaviours of `tests/any` that need no device file run on such a
+//! device with `UVERBS_TEST_DEVICE=soft@127.0.0.2`.
 
 mod malformed;
 mod messages;
