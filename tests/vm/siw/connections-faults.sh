@@ -4,7 +4,7 @@
 #
 # kernels: 7.x
 # by default: 7.x
-# due: src/cm src/kernel/manager tests/vm/peers/src/faults.rs tests/vm/lib/connection_faults.sh tests/vm/lib/connection_faults.results
+# due: later src/cm src/kernel/manager tests/vm/peers/src/faults.rs tests/vm/lib/connection_faults.sh tests/vm/lib/connection_faults.results
 # order: 20
 # only: 6.1 7.x
 # limit: 1800
