@@ -68,10 +68,10 @@ theirs_with_new_neighbour() {
         new=$(time_of forget "$@" rping -c -a "$address" -p "$manager_port" -C 1) && echo $((new - known))
 }
 
-# The whole of our connection.
-ours_with_new_neighbour() {
+# How long our connection takes in ms, without the start of the program: the least of three times, each after a command.
+reach_after() { # reach_after COMMAND
     for _ in 1 2 3; do
-        forget && "$UVERBS_PEERS" reach "$address:$manager_port" || return
+        "$1" && "$UVERBS_PEERS" reach "$address:$manager_port" || return
     done | sort -n | head -n 1
 }
 
@@ -81,15 +81,17 @@ new_neighbour() {
     ip netns exec far rping -s -P -a "$address" -p "$manager_port" &
     server=$!
     until_true 30 listens_for_calls && sleep 0.5 || return
-    ours=$(ours_with_new_neighbour) && old=$(theirs_with_new_neighbour env) && new=$old
+    known=$(reach_after know) && ours=$(reach_after forget) && old=$(theirs_with_new_neighbour env) && new=$old
     [ -z "${UVERBS_WHOLE:-}" ] || new=$(theirs_with_new_neighbour chroot "$ROOT_sid")
     status=$?
     kill "$server"
-    [ "$status" -eq 0 ] && [ -n "$ours" ] && [ -n "$old" ] && [ -n "$new" ] || return 1
-    said="a connection to a new neighbour: $ours ms; librdmacm 44 takes $old ms more than to a known one"
+    [ "$status" -eq 0 ] && [ -n "$known" ] && [ -n "$ours" ] && [ -n "$old" ] && [ -n "$new" ] || return 1
+    said="a connection to a new neighbour: $ours ms, to a known one $known; librdmacm 44 takes $old ms more than to a known one"
     [ -z "${UVERBS_WHOLE:-}" ] || said="$said, 65 $new ms"
     echo "compared: $said"
-    [ "$ours" -gt 0 ] && [ $((10 * ours)) -le "$old" ] && [ $((10 * ours)) -le "$new" ]
+    # On both sides what it takes more: all of a connection takes three times as long on a machine that is busy.
+    more=$((ours - known))
+    [ "$old" -gt 0 ] && [ $((10 * more)) -le "$old" ] && [ $((10 * more)) -le "$new" ]
 }
 
 begin make_wire
