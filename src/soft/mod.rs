@@ -298,14 +298,17 @@ impl SoftDevice {
     }
 
     /// The counters of its port, by rxe's names; `None` if it was removed. Frames count as packets.
-    pub(crate) fn counters(&self, op: &'static str) -> Result<Option<Vec<(&'static str, u64)>>> {
+    pub(crate) fn counters(
+        &self,
+        op: &'static str,
+    ) -> Result<Option<impl Iterator<Item = (&'static str, u64)> + use<>>> {
         self.hardware.process.check(op)?;
         Ok(self.hardware.lock().filter(|state| !state.gone).map(|state| {
             let frames = state.frames;
             let wire = state.wire.as_ref().map(|wire| wire.counts);
             let all = wire.unwrap_or_default().with_frames(&frames).named();
             // Without a wire there is nothing else to count.
-            all.into_iter().take(if wire.is_some() { all.len() } else { 4 }).collect()
+            all.into_iter().take(if wire.is_some() { all.len() } else { 4 })
         }))
     }
 
