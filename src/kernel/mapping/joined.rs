@@ -87,20 +87,21 @@ mod tests {
     fn two_mappings_stay_until_both_are_dropped() {
         let (file, page) = (file(), page_size());
         let at = |offset: usize, len| Mapping::of_file(&file, (offset * page) as u64, len).unwrap();
-        // Other threads of the tests map too, so that not every attempt makes neighbours.
-        for _ in 0..100 {
+        // Other threads of the tests map too, and leave holes that only one of the two fits. What is held fills them.
+        let mut holes = Vec::new();
+        for _ in 0..1_000 {
             let [one, other] = Mapping::joined(at(0, page + 1), at(2, 100));
             assert!(one.write(page, &[7]) && other.write(99, &[8]));
-            let addresses = [one.address(), other.address()];
-            let is_joined = matches!(one.keep, Keep::Joined(_));
+            if !matches!(one.keep, Keep::Joined(_)) {
+                holes.push([one, other]);
+                continue;
+            }
+            let address = other.address();
             drop(one);
-            assert!(is_mapped(addresses[1], 0));
+            assert!(is_mapped(address, 0));
             let mut back = [0];
             assert!(other.read(99, &mut back) && back == [8]);
-            drop(other);
-            if is_joined {
-                return;
-            }
+            return;
         }
         panic!("the kernel never maps one next to the other");
     }
