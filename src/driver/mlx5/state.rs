@@ -57,7 +57,8 @@ impl State {
         }
     }
 
-    /// The limits, with the source of memory that rings have from now on.
+    /// The limits, with the source of memory that rings have from now on. Only after the device was taken: in a child the thread that holds the
+    /// lock may not exist.
     fn limits(&self) -> Limits {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Limits { memory, ..self.limits.clone() }
@@ -129,6 +130,7 @@ impl Queues for State {
         if shape.memory.is_some() {
             return Err(Error::refused(op, Errno::EOPNOTSUPP, NO_MEMORY));
         }
+        kernel.take(op)?;
         self.check_cqe(op, shape.entries, kernel)?;
         let mut limits = self.limits();
         if let Some(size) = shape.driver.entry_size {
@@ -246,7 +248,7 @@ mod tests {
         let queue = open(CqPlan::new("test", 3, &limits(1), page).unwrap(), 0).side();
         let state = State { limits: limits(1), ..State::default() };
         // As if a thread of the parent held the lock at the fork: a child that took it would wait for ever.
-        let held = state.registers.lock().unwrap();
+        let held = (state.registers.lock().unwrap(), state.memory.lock().unwrap());
         let cap = QpCap { max_send_wr: 1, max_send_sge: 1, ..QpCap::new_zeroed() };
         let driver = DriverQp::default();
         let shape = QpShape {
