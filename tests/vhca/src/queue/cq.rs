@@ -224,19 +224,19 @@ impl Cq {
         others_come: bool,
     ) -> Result<Posted, Fault> {
         let most = MOST.min(1 << self.log_size >> 1);
-        let takes = |session: &Session| others_come && session.takes(&completion) && session.len() < most;
+        let holds =
+            |session: &&mut Session| others_come && session.len() < most && session.takes(&completion);
+        let released = match self.session.as_mut().filter(holds) {
+            Some(_) => Posted::Silently,
+            None => self.release(memory)?,
+        };
         let held = self.session.as_ref().map_or(0, Session::len);
-        if self.session.as_ref().is_some_and(takes) && !self.is_lost(memory, held)? {
-            self.session.iter_mut().for_each(|session| session.hold(completion.clone()));
-            return Ok(Posted::Silently);
-        }
-        let released = self.release(memory)?;
-        let holds = self.session.as_ref().is_some_and(|session| others_come && session.takes(&completion));
-        if self.is_lost(memory, 0)? {
+        if self.is_lost(memory, held)? {
+            self.release(memory)?;
             return Ok(self.lose());
         }
-        if holds {
-            self.session.iter_mut().for_each(|session| session.hold(completion.clone()));
+        if let Some(session) = self.session.as_mut().filter(holds) {
+            session.hold(completion);
             return Ok(released);
         }
         let posted = self.write(memory, completion)?;
