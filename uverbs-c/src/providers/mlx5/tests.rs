@@ -63,6 +63,7 @@ fn objects_of_another_driver_are_refused() {
     assert!(create_wq(None, None, None).is_none() && errno() == bad);
     assert!(create_dest_qp(None).is_none() && errno() == bad);
     assert_eq!(destroy_action(None), bad);
+    assert_eq!((set_context_attr(Some(context), 1, None), set_context_attr(None, 1, None)), (lacks, bad));
 }
 
 #[test]
@@ -70,6 +71,7 @@ fn only_a_device_of_mlx5_is_opened() {
     let device = std::sync::Arc::new(device::Device::new(SoftDevice::default().device()));
     let handed = Counted::give(device);
     assert!(!is_known(handed.0) && !is_known(Pointer::NULL));
+    assert!(!is_supported(handed.0) && !is_supported(Pointer::NULL));
     drop(Counted::take::<device::Device>(handed));
     let attr = ContextAttr { flags: 0, comp_mask: 0 };
     assert!(open_device(Pointer::NULL, Some(&attr)).is_null() && errno() == EOPNOTSUPP.get());
