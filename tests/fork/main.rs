@@ -114,7 +114,9 @@ fn gone<T>(result: uverbs::Result<T>) {
 
 /// A device that the child opens itself, on which everything works.
 fn own(target: &Target) -> uverbs::Context {
-    let soft = target.soft.as_ref().map(|_| uverbs::SoftDevice::default().device());
+    // A soft device, on a wire or not, is that of one process.
+    let is_soft = target.device.name() == "soft0";
+    let soft = is_soft.then(|| uverbs::SoftDevice::default().device());
     let context = soft.as_ref().unwrap_or(&target.device).open().expect("a device of its own");
     let pd = context.alloc_pd().unwrap();
     pd.register(100, uverbs::AccessFlags::LOCAL_WRITE)
