@@ -208,7 +208,8 @@ pub(super) async fn route(op: &'static str, id: &Id) -> Result<(), ConnectError>
     }
 }
 
-/// A resolved destination: its device, and the route to it, which may still be looked for. It is used for one connection, or with [`Ud`] for one look-up.
+/// A resolved destination: its device, and the route to it, which may still be looked for. It is used for one connection, or with [`Ud`]
+/// for one look-up.
 #[derive(Debug)]
 pub struct Target<T: Managed = Rc> {
     pub(super) id: Id,
