@@ -254,7 +254,8 @@ mod tests {
 
     fn counter() -> (Arc<Count>, Waker) {
         let count = Arc::new(Count::default());
-        (count.clone(), Waker::from(count))
+        // A clone, which `will_wake` knows to be equal to another clone; it may not know that of the first one.
+        (count.clone(), Waker::from(count).clone())
     }
 
     fn event(uid: u64, event: u32, id: u32) -> Box<EventResp> {
