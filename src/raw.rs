@@ -61,7 +61,9 @@ pub use crate::driver::request::{
     RequestKind, Sge, Terms, ToAddress, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as SlotWindow;
-pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short};
+pub use crate::driver::seam::{
+    Facts, FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short, Written, walk,
+};
 pub use crate::driver::{CompletionFields, DriverCq, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};

@@ -25,7 +25,7 @@ pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
     /// Locked by the thread that polls; in the extended interface from the start of a poll to its end.
     pub(crate) queue: Lock<CompletionQueue>,
-    /// The position of such a poll: one of these, by the driver ([`Rings::cursor`](crate::providers::rings::Rings::cursor)).
+    /// The position of such a poll: one of these, by the driver ([`Walk::cursor`](crate::providers::rings::Walk::cursor)).
     pub(crate) in_place: Beside<InPlace>,
     pub(crate) unread: Beside<Unread>,
     pub(crate) told: Beside<Told>,
