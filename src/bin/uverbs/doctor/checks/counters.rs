@@ -32,7 +32,7 @@ const MEANINGS: &[(&[&str], &str, &str)] = &[
     (
         &["np_cnp_sent", "rp_cnp_handled", "np_ecn_marked_roce_packets", "rp_cnp_ignored"],
         "switches report congestion, and senders slow down",
-        "less traffic, or other paths; nothing is lost yet",
+        "less traffic, or other routes; no packet is lost yet",
     ),
     (
         &[

@@ -147,7 +147,7 @@ fn over_ethernet(seen: &Seen, port: &SeenPort, entries: &[Entry]) -> Vec<Finding
         best.plain(),
         best.interface.as_deref().unwrap_or("-")
     );
-    let why = "many programs take index 0 unless they are told, which is often another kind of address";
+    let why = "a program that is not told takes index 0, which is often another kind of address";
     let mend =
         format!("perftest: -x {0}; NCCL: NCCL_IB_GID_INDEX={0}; UCX: UCX_IB_GID_INDEX={0}", best.index);
     found.push(Finding::note("gid-index", text, why).mend(mend));

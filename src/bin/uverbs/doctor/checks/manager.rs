@@ -10,7 +10,7 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
     if seen.devices.is_empty() {
         return Vec::new();
     }
-    let why = "librdmacm, and with it most programs that connect by an IP address, opens this file";
+    let why = "librdmacm opens this file, so programs that connect by an IP address need it";
     if !machine.exists(NODE) {
         // The class has an entry where the module is loaded, also if the file is not there.
         let (text, mend) = match machine.exists("sys/class/misc/rdma_cm") {
