@@ -59,6 +59,8 @@ pub struct Request {
     pub solicited: bool,
     /// It begins only when all earlier reads and atomic operations have ended.
     pub fence: bool,
+    /// The number of the shared queue to which it is, on an extended connection.
+    pub srq: u32,
 }
 
 /// The attributes of the queue pair.
@@ -247,8 +249,8 @@ impl Requester {
         }
         let left = flight.span - at;
         let request = flight.request;
-        let base =
-            Packet { psn: self.position, ..Packet::new(settings.service, Operation::SendOnly, settings.to) };
+        let base = Packet::new(settings.service, Operation::SendOnly, settings.to);
+        let base = Packet { psn: self.position, srq: request.srq, ..base };
         let (packet, taken, offset, len) = match request.work {
             Work::Read(remote) => {
                 // A long read is several short ones, one after the other, so that no more arrives than is asked for.

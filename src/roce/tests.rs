@@ -226,7 +226,7 @@ impl World {
 }
 
 fn request(work: Work, len: u32) -> Request {
-    Request { work, len, solicited: false, fence: false }
+    Request { work, len, solicited: false, fence: false, srq: 0 }
 }
 
 #[test]

@@ -7,13 +7,14 @@ use std::ffi::c_int;
 
 use nix::libc;
 use uverbs::CompletionQueue;
+use uverbs::raw::provider::Rxe;
 use uverbs::raw::{Cursor, DriverCq, Fields, Missed, Shown};
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
-use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
+use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make, progress};
 use crate::domain::used_parent;
 use crate::providers::rings::Rings;
 
@@ -112,6 +113,12 @@ extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int 
         Some(Err(Missed::Other)) => start_at_length::<R>(cq),
         None => start_late::<R>(cq),
     }
+}
+
+/// For devices on a wire, as `poll_cq_on_wire`.
+pub(crate) extern "C" fn start_poll_on_wire(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    let started = start_poll::<Rxe>(cq, attr);
+    if started == libc::ENOENT && progress(cq) { start_poll::<Rxe>(cq, attr) } else { started }
 }
 
 #[cold]

@@ -7,6 +7,7 @@ use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWqe};
 use uverbs_abi::types::{AccessFlags, SendFlags, event_type, qp_state, qp_type, wc_status};
 use zerocopy::FromBytes;
 
+use super::answers::Answers;
 use super::incoming::Receiving;
 use super::memory::Data;
 use crate::roce::requester::{Emission, Fault, Meaning, Request, Requester, Settings, Work};
@@ -38,12 +39,13 @@ pub(in crate::soft) struct Link {
     /// The receive that the current message fills, and where the current write goes.
     pub(super) receiving: Option<Receiving>,
     pub(super) writing: Remote,
+    pub(super) answers: Answers,
 }
 
 impl Qp {
     /// Whether it is of a kind that uses a wire.
     fn is_connected(&self) -> bool {
-        matches!(self.kind, qp_type::RC | qp_type::UC)
+        matches!(self.kind, qp_type::RC | qp_type::UC | qp_type::XRC_INI | qp_type::XRC_TGT)
     }
 
     /// When it has something to do.
@@ -57,7 +59,11 @@ impl Qp {
     }
 
     pub(super) fn service(&self) -> Service {
-        if self.kind == qp_type::UC { Service::Uc } else { Service::Rc }
+        match self.kind {
+            qp_type::UC => Service::Uc,
+            qp_type::XRC_INI | qp_type::XRC_TGT => Service::Xrc,
+            _ => Service::Rc,
+        }
     }
 
     fn settings(&self) -> Settings {
@@ -93,6 +99,7 @@ impl State {
         }
         if receives {
             link.responder.begin(qp.attrs.rq_psn);
+            link.answers.clear();
         }
     }
 
@@ -217,6 +224,7 @@ impl State {
             len: wqe.dma.length,
             solicited: flags.contains(SendFlags::SOLICITED),
             fence: flags.contains(SendFlags::FENCE),
+            srq: if qp.kind == qp_type::XRC_INI { wqe.wr.reserved & 0xff_ffff } else { 0 },
         };
         Ok((request, data))
     }
@@ -230,7 +238,14 @@ impl State {
         if len > 0
             && let Err(status) = self.append_data(&taken.data, (offset, len), &mut bytes)
         {
-            return self.fail(number, link, self.profile.own_status(status));
+            let status = self.profile.own_status(status);
+            // An unreliable request has ended when its last packet was made, and so have those before it.
+            let is_unreliable = packet.service == Service::Uc;
+            return if is_unreliable {
+                self.fail_at(number, link, request, status)
+            } else {
+                self.fail(number, link, status)
+            };
         }
         self.send_to_peer(number, bytes);
     }
@@ -265,7 +280,7 @@ impl State {
                 let is_atomic = packet.operation == crate::roce::Operation::AtomicAcknowledge;
                 let bytes = if is_atomic { &original[..] } else { payload };
                 if let Err(status) = self.put_data(&taken.data, offset, bytes) {
-                    return self.fail(number, link, status);
+                    return self.fail_at(number, link, request, status);
                 }
             }
             Meaning::Fault(_, fault) => {
@@ -307,6 +322,20 @@ impl State {
     /// The oldest request that has not ended fails, and the queue pair with it.
     fn fail(&mut self, number: u32, link: &mut Link, status: u32) {
         self.retire(number, link);
+        self.fail_oldest(number, link, status);
+    }
+
+    /// A request whose packets have all been exchanged fails, and the queue pair with it. Those before it have ended.
+    fn fail_at(&mut self, number: u32, link: &mut Link, request: usize, status: u32) {
+        for _ in 0..request {
+            let Some(Taken { wqe, .. }) = link.taken.pop_front() else { return };
+            self.take_send(number);
+            self.sent(number, &wqe, wc_status::SUCCESS);
+        }
+        self.fail_oldest(number, link, status);
+    }
+
+    fn fail_oldest(&mut self, number: u32, link: &mut Link, status: u32) {
         let Some(Taken { wqe, .. }) = link.taken.pop_front() else { return };
         (link.requester, link.taken) = (Requester::default(), VecDeque::new());
         self.take_send(number);
