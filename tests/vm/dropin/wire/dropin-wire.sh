@@ -89,19 +89,25 @@ pyverbs() { # the suite of the release: nothing fails but what the list says
         echo "compared: $(grep -c ' ok$' "$OUT/$name.results") pass"
 }
 
-files_for_ucx() { # it takes a device without a file for one that may not be used
-    mkdir -p /dev/infiniband && touch /dev/infiniband/soft0 /dev/infiniband/soft1 && chmod 666 /dev/infiniband/soft*
+# UCX uses a device only if `/dev/infiniband` has a character device of its name. It takes RoCE for version 1 where sysfs does not say more, and
+# then finds the address in the header of IPv6 packets only. It opens all devices, so each side has its own.
+files_for_ucx() {
+    mkdir -p /dev/infiniband && { [ -e /dev/infiniband/soft0 ] || mknod -m 666 /dev/infiniband/soft0 c 1 3; } &&
+        ip address replace fd00::2/128 dev lo nodad && ip address replace fd00::3/128 dev lo nodad
 }
 
-ucx() { # ucx TRANSPORT TEST: the server has one device, the client the other
-    command="env UCX_TLS=$1,self UCX_IB_GID_INDEX=0 UCX_WARN_UNUSED_ENV_VARS=n"
+ucx_side() { # ucx_side ADDRESS TRANSPORTS TEST [HOST]
+    addresses=$1 nobody env UCX_TLS="$2,self" UCX_IB_GID_INDEX=0 UCX_NET_DEVICES=soft0:1 UCX_WARN_UNUSED_ENV_VARS=n \
+        ucx_perftest -n 1000 -t "$3" ${4:+"$4"} <"$terminal"
+}
+
+ucx() { # ucx TRANSPORTS TEST
     # Without a terminal it takes itself for a part of an MPI program.
-    # shellcheck disable=SC2086  # several words
-    nobody script -qec "$command UCX_NET_DEVICES=soft0:1 ucx_perftest -t $2 -n 1000" /dev/null >"$OUT/$name.server" 2>&1 &
+    terminal=/dev/ptmx
+    ucx_side fd00::2 "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
     until_true 30 listening 13337 || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
-    # shellcheck disable=SC2086
-    nobody script -qec "$command UCX_NET_DEVICES=soft1:1 ucx_perftest -t $2 -n 1000 127.0.0.1" /dev/null
+    ucx_side fd00::3 "$@" 127.0.0.1
     status=$?
     wait "$server" || { echo "server: $(cat "$OUT/$name.server")" >&2; return 1; }
     return "$status"
@@ -124,9 +130,9 @@ of_release() { # of_release RELEASE
     step "$release-ib_read_bw-pairs" both 18515 ib_read_bw -x 0 -F -n 1000 -q 4
     step "$release-pyverbs" pyverbs
     step "$release-files-for-ucx" files_for_ucx
-    for transport in rc_verbs ud_verbs; do
-        step "$release-ucx-$transport" ucx "$transport" tag_lat
-        step "$release-ucx-$transport-put" ucx "$transport" ucp_put_bw
+    for transports in rc_verbs,ud_verbs ud_verbs; do
+        step "$release-ucx-${transports%%,*}" ucx "$transports" tag_lat
+        step "$release-ucx-${transports%%,*}-put" ucx "$transports" ucp_put_bw
     done
     step "$release-librdmacm" said 'fi_getinfo: -61' nobody fi_info -p verbs -t FI_EP_MSG
 }
