@@ -5,6 +5,8 @@
 //! stderr once, as libibverbs reports what it cannot use, and there is no device for it; the numbers of the others are those of their places.
 //! As libibverbs ignores its variables then, the variable has no effect in a program that runs as another user than the one who started it.
 
+mod faults;
+
 use std::fmt;
 use std::io::Write;
 use std::net::IpAddr;
@@ -12,11 +14,12 @@ use std::sync::Arc;
 
 use nix::unistd::{Gid, Uid};
 use uverbs::raw::Local;
-use uverbs::soft::{DeviceOnWire, Profile};
+use uverbs::soft::{DeviceOnWire, Faults, Profile};
 
 use crate::device::Device;
 
 const VARIABLE: &str = "UVERBS_SOFT";
+const FAULTS: &str = "UVERBS_SOFT_FAULTS";
 
 /// Why there is no device for an entry.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,10 +60,10 @@ fn parsed(value: &str) -> (Vec<(usize, IpAddr)>, Vec<Wrong>) {
 }
 
 /// What a small card has, and as many objects as large programs create.
-fn profile(place: usize) -> Profile {
+fn profile(place: usize, faults: Faults) -> Profile {
     const MANY: u32 = 1 << 16;
     let profile = Profile::default().with_max_qp(MANY).with_max_cq(MANY).with_max_pd(MANY);
-    profile.with_moves_regions(true).with_name(format!("soft{place}"))
+    profile.with_moves_regions(true).with_name(format!("soft{place}")).with_faults(faults)
 }
 
 fn read() -> Vec<Arc<Device>> {
@@ -68,14 +71,21 @@ fn read() -> Vec<Arc<Device>> {
     let Some(value) = std::env::var_os(VARIABLE).filter(|_| is_own) else { return Vec::new() };
     let (addresses, wrong) = parsed(&value.to_string_lossy());
     for wrong in wrong {
-        // Nothing can be done if it cannot be written.
-        let _ = writeln!(
-            std::io::stderr(),
-            "libibverbs: Warning: {VARIABLE}: {wrong}; there is no device for it"
-        );
+        warn(VARIABLE, format_args!("{wrong}; there is no device for it"));
     }
-    let device = |(place, address)| DeviceOnWire::new(address, profile(place));
+    let value = std::env::var_os(FAULTS).unwrap_or_default();
+    let value = value.to_string_lossy();
+    let (faults, wrong) = faults::parsed(&value);
+    for wrong in wrong {
+        warn(FAULTS, format_args!("`{}` is not a fault with its amount", wrong.escape_debug()));
+    }
+    let device = |(place, address)| DeviceOnWire::new(address, profile(place, faults));
     addresses.into_iter().map(device).map(|on_wire| Arc::new(Device::on_wire(on_wire))).collect()
+}
+
+fn warn(variable: &str, what: fmt::Arguments<'_>) {
+    // Nothing can be done if it cannot be written.
+    let _ = writeln!(std::io::stderr(), "libibverbs: Warning: {variable}: {what}");
 }
 
 /// The devices, which are the same in every list. The variable is read once.

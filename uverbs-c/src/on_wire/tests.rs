@@ -184,7 +184,7 @@ impl World {
 }
 
 fn device(text: &str, place: usize) -> Arc<Device> {
-    Arc::new(Device::on_wire(DeviceOnWire::new(address(text), profile(place))))
+    Arc::new(Device::on_wire(DeviceOnWire::new(address(text), profile(place, Faults::default()))))
 }
 
 #[test]

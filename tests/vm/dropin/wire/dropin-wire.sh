@@ -143,6 +143,7 @@ of_release bookworm
 step taken taken
 step nonsense nonsense
 step children nobody "$DROPIN_WIRE"
+step bad-wire both 18515 env UVERBS_SOFT_FAULTS=loss=1%,duplicates=1%,reordering=1%,seed=5 ibv_rc_pingpong -g 0 -n 2000 -c
 root=$ROOT_trixie
 step trixie-root enter "$root" && of_release trixie
 step libraries only_ours_was_loaded
