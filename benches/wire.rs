@@ -134,8 +134,8 @@ fn turns(count: usize) -> Done {
 
 fn main() -> Done {
     let scale = if std::env::args().any(|word| word == "--test") { 100 } else { 1 };
-    stream("writes", 20_000 / scale, 1 << 16, |remote| Operation::Write(remote))?;
-    stream("reads", 10_000 / scale, 1 << 16, |remote| Operation::Read(remote))?;
-    stream("writes", 200_000 / scale, 64, |remote| Operation::Write(remote))?;
+    stream("writes", 20_000 / scale, 1 << 16, Operation::Write)?;
+    stream("reads", 10_000 / scale, 1 << 16, Operation::Read)?;
+    stream("writes", 200_000 / scale, 64, Operation::Write)?;
     turns(50_000 / scale)
 }

@@ -134,7 +134,8 @@ impl ProtectionDomain {
     /// refused by the kernel, and on the soft device if `/proc` shows what is there.
     ///
     /// The soft device accesses the memory by atomic operations on words of four bytes, and on single bytes at both ends of the region.
-    /// Other regions may overlap it.
+    /// Other regions of the device may overlap it. Those of another soft device may, too, unless both are used at the same time and one of
+    /// them begins or ends inside a word of the other.
     pub unsafe fn register_at(&self, range: Range) -> Result<Region> {
         let Range { start, length, iova, access } = range;
         self.check_paging("mr.register", access, start, iova)?;

@@ -13,8 +13,6 @@ use super::psn;
 /// Maximum number of sequence numbers between the oldest that is not acknowledged and the next packet: a receiver's socket buffer is
 /// limited, and what does not fit is lost.
 const MOST_PACKETS: u32 = 128;
-/// The limit in bytes of data, for large packets.
-const MOST_BYTES: u32 = 128 << 10;
 /// The shortest time after which a request is repeated: a peer in user space may have to wait for a processor.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(20);
 /// The number of retries after "receiver not ready" that means for ever.
@@ -80,6 +78,15 @@ pub struct Settings {
     pub unready: u8,
     /// Number of reads and atomic operations that may be outstanding.
     pub reads: u32,
+    /// Number of bytes of data that may be under way.
+    pub window: u32,
+}
+
+impl Settings {
+    /// Number of packets that may be under way.
+    fn packets(&self) -> u32 {
+        MOST_PACKETS.min(self.window / self.mtu.max(1)).max(2)
+    }
 }
 
 /// A request that has a sequence number.
@@ -90,6 +97,8 @@ struct Flight {
     /// Number of its sequence numbers, and how many of them are acknowledged or answered.
     span: u32,
     acked: u32,
+    /// Number of packets that are read at a time. It does not change, since the responder knows where each part ends.
+    part: u32,
 }
 
 impl Flight {
@@ -204,7 +213,13 @@ impl Requester {
     /// Adds a request.
     pub fn add(&mut self, request: Request, settings: &Settings) {
         let span = if request.work.is_atomic() { 1 } else { request.len.div_ceil(settings.mtu).max(1) };
-        self.flights.push_back(Flight { request, first: self.next, span, acked: 0 });
+        self.flights.push_back(Flight {
+            request,
+            first: self.next,
+            span,
+            acked: 0,
+            part: settings.packets(),
+        });
         self.next = psn::add(self.next, span);
     }
 
@@ -239,7 +254,7 @@ impl Requester {
             (0..flight.span as i32).contains(&psn::distance(flight.first, self.position))
         })?;
         let oldest = self.oldest();
-        let window = MOST_PACKETS.min(MOST_BYTES / settings.mtu.max(1)).max(2);
+        let window = settings.packets();
         let is_reliable = settings.service != Service::Uc;
         let flight = &self.flights[index];
         let at = psn::distance(flight.first, self.position) as u32;
@@ -255,7 +270,7 @@ impl Requester {
             Work::Read(remote) => {
                 // A long read is several short ones, one after the other, so that no more arrives than is asked for.
                 // What is asked for again ends where it ended the first time: the responder expects the next part there.
-                let part = left.min(window - at % window);
+                let part = left.min(flight.part - at % flight.part);
                 if at > flight.acked {
                     return None;
                 }

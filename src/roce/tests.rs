@@ -18,6 +18,7 @@ fn settings() -> Settings {
         retries: 20,
         unready: 7,
         reads: 2,
+        window: 128 << 10,
     }
 }
 

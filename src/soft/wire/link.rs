@@ -20,6 +20,11 @@ use crate::soft::queue_pairs::Qp;
 use crate::soft::state::State;
 use crate::soft::windows;
 
+/// Number of bytes that may be under way: of the device, as many as fit into a receive buffer of the usual size (`net.core.rmem_default`), and of a
+/// queue pair at most.
+const WINDOWS: u32 = 192 << 10;
+const WINDOW: u32 = 128 << 10;
+
 /// The shortest message of an atomic operation in bytes.
 const ATOMIC: u32 = 8;
 
@@ -48,6 +53,11 @@ impl Qp {
         matches!(self.kind, qp_type::RC | qp_type::UC | qp_type::XRC_INI | qp_type::XRC_TGT)
     }
 
+    /// Whether requests are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.requester.is_empty())
+    }
+
     /// When it has something to do.
     pub(super) fn due(&self) -> Option<Instant> {
         self.link.as_ref()?.requester.due()
@@ -66,7 +76,7 @@ impl Qp {
         }
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, window: u32) -> Settings {
         let timeout = self.attrs.timeout & 31;
         Settings {
             service: self.service(),
@@ -76,6 +86,7 @@ impl Qp {
             retries: self.attrs.retry_cnt,
             unready: self.attrs.rnr_retry,
             reads: self.attrs.max_rd_atomic.into(),
+            window,
         }
     }
 }
@@ -116,7 +127,7 @@ impl State {
             qp.attrs.sq_psn = link.requester.next_psn();
             qp.attrs.rq_psn = link.responder.expected();
         }
-        let due = link.requester.due();
+        let (due, is_busy) = (link.requester.due(), !link.requester.is_empty());
         let counts = link.requester.take_counts();
         let is_broken = qp.state == qp_state::ERR;
         qp.link = Some(link);
@@ -125,10 +136,21 @@ impl State {
         }
         if let Some(wire) = &mut self.wire {
             wire.schedule(due);
+            if is_busy {
+                wire.busy.insert(number);
+            } else {
+                wire.busy.remove(&number);
+            }
             wire.counts.received_sequence += counts.sequence;
             wire.counts.received_unready += counts.unready;
             wire.counts.retries += counts.retries;
         }
+    }
+
+    /// Number of bytes that a queue pair may have under way.
+    fn window(&self) -> u32 {
+        let busy = self.wire.as_ref().map_or(1, |wire| wire.busy.len().max(1));
+        WINDOW.min(WINDOWS / u32::try_from(busy).unwrap_or(u32::MAX))
     }
 
     /// Sends what can be sent.
@@ -145,7 +167,7 @@ impl State {
             if !(may_begin || qp.state == qp_state::SQD && qp.draining) {
                 return;
             }
-            let settings = qp.settings();
+            let settings = qp.settings(self.window());
             if let Some(emission) = link.requester.packet(&settings, now) {
                 self.emit(number, link, emission);
                 continue;
@@ -272,7 +294,7 @@ impl State {
         if !matches!(qp.state, qp_state::RTS | qp_state::SQD) {
             return;
         }
-        match link.requester.answer(packet, payload.len(), &qp.settings(), now) {
+        match link.requester.answer(packet, payload.len(), &qp.settings(WINDOW), now) {
             Meaning::Nothing => {}
             Meaning::Data { request, offset } => {
                 let original = packet.original.to_ne_bytes();
@@ -346,7 +368,7 @@ impl State {
     pub(super) fn tick_link(&mut self, number: u32, now: Instant) {
         self.with_link(number, |state, link| {
             let Some(qp) = state.qps.get(&number) else { return };
-            match link.requester.tick(&qp.settings(), now) {
+            match link.requester.tick(&qp.settings(WINDOW), now) {
                 Some(fault) => {
                     let status = state.status_of(fault);
                     state.fail(number, link, status);

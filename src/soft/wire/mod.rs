@@ -112,6 +112,8 @@ pub(super) struct Wire {
     /// Queue pairs that owe an acknowledgement, and those that have other responses to send, in turn.
     owing: BTreeSet<u32>,
     answering: VecDeque<u32>,
+    /// Queue pairs with requests under way.
+    busy: BTreeSet<u32>,
     /// The driver has more to do without waiting for anything.
     is_busy: bool,
     /// The earliest time at which a queue pair has something to do, and until when the driver waits.
@@ -140,6 +142,7 @@ impl Wire {
             counts: Counts::default(),
             owing: BTreeSet::new(),
             answering: VecDeque::new(),
+            busy: BTreeSet::new(),
             is_busy: false,
             due: None,
             waits_until: None,
@@ -370,6 +373,8 @@ impl State {
         }
         if wire.due.is_some_and(|due| due <= now) {
             wire.due = wire.later.first_key_value().map(|((due, _), _)| *due);
+            // Without those that are gone.
+            wire.busy = self.qps.iter().filter(|(_, qp)| qp.is_busy()).map(|(number, _)| *number).collect();
             let dues: Vec<_> =
                 self.qps.iter().filter_map(|(number, qp)| Some((*number, qp.due()?))).collect();
             for (number, due) in dues {

@@ -118,13 +118,13 @@ impl Socket {
     }
 
     /// What has arrived next, if there is something.
-    pub(super) fn receive(&self, bytes: &mut [u8], control: &mut Vec<u8>) -> Option<Arrived> {
+    pub(super) fn receive(&self, bytes: &mut [u8], control: &mut [u8]) -> Option<Arrived> {
         loop {
             let mut parts = [IoSliceMut::new(bytes)];
             let received = match recvmsg::<SockaddrStorage>(
                 self.udp.as_raw_fd(),
                 &mut parts,
-                Some(control),
+                Some(&mut *control),
                 MsgFlags::empty(),
             ) {
                 Err(Errno::EINTR) => continue,

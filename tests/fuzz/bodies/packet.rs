@@ -17,6 +17,7 @@ pub(crate) fn run(data: &[u8]) {
         retries: 1,
         unready: 1,
         reads: 1,
+        window: 4096,
     };
     let (mut requester, mut responder) = (Requester::default(), Responder::default());
     requester.begin(0);
