@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use super::message::{part_of, unready_time};
 use super::packet::{Atomic, Operation, Packet, Remote, Service};
 use super::psn;
+pub use super::settings::Settings;
 
-/// Maximum number of sequence numbers between the oldest that is not acknowledged and the next packet: a receiver's socket buffer is
-/// limited, and what does not fit is lost.
-const MOST_PACKETS: u32 = 128;
 /// The shortest time after which a request is repeated: a peer in user space may have to wait for a processor.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(20);
 /// The number of retries after "receiver not ready" that means for ever.
@@ -59,34 +57,6 @@ pub struct Request {
     pub fence: bool,
     /// The number of the shared queue to which it is, on an extended connection.
     pub srq: u32,
-}
-
-/// The attributes of the queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// The service.
-    pub service: Service,
-    /// The destination queue pair.
-    pub to: u32,
-    /// Number of bytes of a full packet.
-    pub mtu: u32,
-    /// How long a response is waited for; for ever without it.
-    pub timeout: Option<Duration>,
-    /// Number of retries without a response.
-    pub retries: u8,
-    /// Number of retries after "receiver not ready"; 7 means for ever.
-    pub unready: u8,
-    /// Number of reads and atomic operations that may be outstanding.
-    pub reads: u32,
-    /// Number of bytes of data that may be under way.
-    pub window: u32,
-}
-
-impl Settings {
-    /// Number of packets that may be under way.
-    fn packets(&self) -> u32 {
-        MOST_PACKETS.min(self.window / self.mtu.max(1)).max(2)
-    }
 }
 
 /// A request that has a sequence number.

@@ -14,6 +14,8 @@ use crate::common::*;
 /// The longest message.
 const LONG: u32 = 8 << 20;
 const FIRST: u32 = 5;
+/// Number of reads that the peer may have under way.
+const READS: u32 = 4;
 
 /// A peer that is a program with a socket.
 struct Peer {
@@ -47,7 +49,11 @@ impl Peer {
 
     /// A request to read all of the memory.
     fn read(&self, psn: u32, memory: &MemoryRegion) {
-        let remote = Remote { address: memory.address(), key: memory.rkey(), len: LONG };
+        self.read_part(psn, memory, LONG);
+    }
+
+    fn read_part(&self, psn: u32, memory: &MemoryRegion, len: u32) {
+        let remote = Remote { address: memory.address(), key: memory.rkey(), len };
         let base = Packet::new(Service::Rc, Operation::ReadRequest, self.qp);
         self.send(&Packet { psn, remote, asks: true, ..base });
     }
@@ -62,7 +68,7 @@ fn victim(test: u8, faults: Faults) -> (Host, Side<Rc>, MemoryRegion, Peer) {
     let host = Host { device, context };
     let mut side = Side::new(&host.context, |pd, cq| pd.rc(cq).create().expect("a queue pair"));
     let mut options = options(&host.context);
-    options.mtu = mtu::MTU_4096;
+    (options.mtu, options.incoming_reads) = (mtu::MTU_4096, Some(READS as u8));
     let own = side.qp.endpoint(&options, 1).expect("an endpoint");
     let mut there = own;
     there.gid[15] = 2;
@@ -128,4 +134,17 @@ fn memory_that_goes_is_read_no_further() {
     drop(memory);
     until("the queue pair fails", || side.qp.state() == Ok(QpState::Error));
     assert!(counter(&host, "sent_pkts") < PACKETS / 8);
+}
+
+/// The peer may have had the responses by the time at which its repeated requests arrive, and go on.
+#[test]
+fn repeated_reads_take_no_place_of_new_ones() {
+    let (host, side, memory, peer) = victim(25, Faults::default());
+    for _ in 0..20 {
+        (0..READS).for_each(|number| peer.read_part(FIRST + number, &memory, 8));
+    }
+    (READS..2 * READS).for_each(|number| peer.read_part(FIRST + number, &memory, 8));
+    until("all arrive", || counter(&host, "rcvd_pkts") == u64::from(21 * READS));
+    until("the last are answered", || counter(&host, "sent_pkts") >= u64::from(2 * READS));
+    assert_eq!(side.qp.state(), Ok(QpState::ReadyToSend));
 }

@@ -130,8 +130,8 @@ beside_rxe() { # beside_rxe PROGRAM OPTION...
     server=$!
     until_true 20 serves far && soft_address=127.0.0.3 dropin "$program" "$@" 127.0.0.1 >"$OUT/$name.soft"
     ends "$?" >/dev/null || return
-    for device in rxe soft; do
-        echo "compared: $program $* on $device: $(grep -E '^ *[0-9]+ +[0-9]+' "$OUT/$name.$device" | tail -n 1 | tr -s ' \t' ' ')"
+    for both in rxe soft; do
+        echo "compared: $program $* on $both: $(grep -E '^ *[0-9]+ +[0-9]+' "$OUT/$name.$both" | tail -n 1 | tr -s ' \t' ' ')"
     done
 }
 
@@ -162,13 +162,13 @@ step ud-soft-serves soft_serves on_rxe --transport ud --iters 200
 step ud-soft-calls soft_calls on_rxe --transport ud --iters 200
 step shared-soft-serves soft_serves on_rxe --qps 8 --iters 200
 step shared-soft-calls soft_calls on_rxe --qps 8 --iters 200
-for program in send_lat write_lat read_lat atomic_lat; do
-    step "ib_$program-serves" perftest_serves "ib_$program" -n 500
-    step "ib_$program-calls" perftest_calls "ib_$program" -n 500
+for kind in send_lat write_lat read_lat atomic_lat; do
+    step "ib_$kind-serves" perftest_serves "ib_$kind" -n 500
+    step "ib_$kind-calls" perftest_calls "ib_$kind" -n 500
 done
-for program in send_bw write_bw read_bw; do
-    step "ib_$program-serves" perftest_serves "ib_$program" -n 500 -s 20000
-    step "ib_$program-calls" perftest_calls "ib_$program" -n 500 -s 20000
+for kind in send_bw write_bw read_bw; do
+    step "ib_$kind-serves" perftest_serves "ib_$kind" -n 500 -s 20000
+    step "ib_$kind-calls" perftest_calls "ib_$kind" -n 500 -s 20000
 done
 step beside-write_bw beside_rxe ib_write_bw -n 5000
 step beside-send_bw beside_rxe ib_send_bw -n 20000 -s 4096
