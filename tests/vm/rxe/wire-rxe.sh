@@ -173,7 +173,7 @@ done
 step beside-write_bw beside_rxe ib_write_bw -n 5000
 step beside-send_bw beside_rxe ib_send_bw -n 20000 -s 4096
 step beside-read_bw beside_rxe ib_read_bw -n 5000
-step beside-send_lat beside_rxe ib_send_lat -n 5000 -s 64
+step beside-send_lat beside_rxe ib_send_lat -n 300 -s 64
 step pingpong-calls theirs_calls
 step pingpong-serves theirs_serves
 step no-retries-exceeded nothing_was_wrong
