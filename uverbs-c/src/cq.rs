@@ -71,7 +71,7 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
     let forgets = in_place.is_some();
     let mut c = with_rings!(context.context, R => cq_ex::part::<R>(Pointer::to(context), &wanted));
     if context.context.is_driven_by_polls() {
-        c.start_poll = cq_ex::start_poll_on_wire as Function;
+        c.start_poll = with_rings!(context.context, R => cq_ex::start_poll_on_wire::<R> as Function);
     }
     c.handle = object.handle();
     c.cqe.set(queue.capacity() as c_int);

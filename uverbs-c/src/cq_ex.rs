@@ -7,7 +7,6 @@ use std::ffi::c_int;
 
 use nix::libc;
 use uverbs::CompletionQueue;
-use uverbs::raw::provider::Rxe;
 use uverbs::raw::{Cursor, DriverCq, Fields, Missed, Shown};
 
 use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
@@ -116,9 +115,9 @@ extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int 
 }
 
 /// For devices on a wire, as `poll_cq_on_wire`.
-pub(crate) extern "C" fn start_poll_on_wire(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
-    let started = start_poll::<Rxe>(cq, attr);
-    if started == libc::ENOENT && progress(cq) { start_poll::<Rxe>(cq, attr) } else { started }
+pub(crate) extern "C" fn start_poll_on_wire<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    let started = start_poll::<R>(cq, attr);
+    if started == libc::ENOENT && progress(cq) { start_poll::<R>(cq, attr) } else { started }
 }
 
 #[cold]

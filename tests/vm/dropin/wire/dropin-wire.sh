@@ -39,7 +39,7 @@ both() { # both PORT PROGRAM ARGUMENTS...: a server on the first device, and a c
     shift
     nobody "$@" -d soft0 >"$OUT/$name.server" 2>&1 &
     server=$!
-    until_true 30 listening "$port" || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
+    until_true 90 listening "$port" || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
     status=0
     nobody "$@" -d soft1 127.0.0.1 || status=$?
     wait "$server" || { echo "server: exit status $?: $(cat "$OUT/$name.server")" >&2; return 1; }
@@ -108,7 +108,7 @@ ucx() { # ucx TRANSPORTS TEST
     terminal=/dev/ptmx
     ucx_side fd00::2 "$@" >"$OUT/$name.server" 2>&1 &
     server=$!
-    until_true 30 listening 13337 || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
+    until_true 90 listening 13337 || { cat "$OUT/$name.server" >&2; kill "$server"; return 1; }
     ucx_side fd00::3 "$@" 127.0.0.1
     status=$?
     wait "$server" || { echo "server: $(cat "$OUT/$name.server")" >&2; return 1; }
