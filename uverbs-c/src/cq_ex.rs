@@ -13,7 +13,7 @@ use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
-use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
+use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make, progress};
 use crate::domain::used_parent;
 use crate::providers::rings::{CursorOf, Rings, Walk};
 
@@ -112,6 +112,12 @@ extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int 
         Some(Err(Missed::Other)) => start_at_length::<R>(cq),
         None => start_late::<R>(cq),
     }
+}
+
+/// For devices on a wire, as `poll_cq_on_wire`.
+pub(crate) extern "C" fn start_poll_on_wire<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    let started = start_poll::<R>(cq, attr);
+    if started == libc::ENOENT && progress(cq) { start_poll::<R>(cq, attr) } else { started }
 }
 
 #[cold]
