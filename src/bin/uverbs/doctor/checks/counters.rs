@@ -27,12 +27,12 @@ const MEANINGS: &[(&[&str], &str, &str)] = &[
     (
         &["rnr_nak_retry_err", "rcvd_rnr_err", "send_rnr_err", "retry_rnr_exceeded_err"],
         "receivers have no receive posted when a message arrives",
-        "post more receives, earlier",
+        "receives must be posted earlier",
     ),
     (
         &["np_cnp_sent", "rp_cnp_handled", "np_ecn_marked_roce_packets", "rp_cnp_ignored"],
         "switches report congestion, and senders slow down",
-        "less traffic, or other routes; no packet is lost yet",
+        "reduce the traffic, or use other routes; no packet is lost yet",
     ),
     (
         &[
