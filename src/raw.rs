@@ -308,7 +308,7 @@ impl InPlace {
     }
 
     /// Why the window shows no completion.
-    #[inline(always)]
+    #[inline]
     fn missed(&self) -> Missed {
         if self.passage.is_open() { Missed::Nothing } else { Missed::Other }
     }
@@ -360,7 +360,7 @@ macro_rules! in_place {
     ($($name:ident: $field:ident as $type:ty;)*) => {
         impl Fields for InPlace {
             $(
-                #[inline(always)]
+                #[inline]
                 fn $name(&self) -> $type {
                     self.window.field::<{ std::mem::offset_of!(Wc, $field) }, $type>()
                 }

@@ -201,7 +201,6 @@ impl State {
     /// Wakes all waiters whose threshold is at most `value`. In a child of `fork` it does nothing: the waiters are copies of the
     /// parent's, and the lock may be held for ever.
     #[cold]
-    #[inline(never)]
     fn reach(&self, value: u64) {
         if !self.lobby.origin.is_here() {
             return;
@@ -323,7 +322,6 @@ impl State {
 
     /// Waits for the threshold. If `errors` is given, any other error value ends the wait immediately.
     #[cold]
-    #[inline(never)]
     pub(super) fn wait_since(
         &self,
         threshold: u64,

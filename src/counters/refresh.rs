@@ -156,7 +156,6 @@ impl Refresher {
 
     /// Keeps the error of a command, and drops the source if no more commands are possible.
     #[cold]
-    #[inline(never)]
     fn fail(&self, source: &mut Option<Box<dyn Source>>, error: &Error) {
         if error.kind() == ErrorKind::Disassociated {
             *source = None;
@@ -167,7 +166,6 @@ impl Refresher {
 
     /// The result of the command for which this thread has waited.
     #[cold]
-    #[inline(never)]
     fn result_of_another(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
@@ -197,7 +195,6 @@ impl Refresher {
 
     /// The error for snapshots that have ended.
     #[cold]
-    #[inline(never)]
     pub(super) fn why_it_ended(&self) -> Error {
         let ended = || {
             let hint = "the snapshot has ended: the last flow that counts has gone";

@@ -283,7 +283,6 @@ impl Snapshot {
     }
 
     #[cold]
-    #[inline(never)]
     fn read_slowly<const N: usize>(&self, clock: Clock, limit: u64) -> Result<Cached<N>> {
         let mut values = [0; N];
         let seen = self.read_slowly_into(clock, limit, &mut values)?;
@@ -291,7 +290,6 @@ impl Snapshot {
     }
 
     #[cold]
-    #[inline(never)]
     fn latest_slowly<const N: usize>(&self) -> Result<([u64; N], Stamp)> {
         let mut values = [0; N];
         let stamp = self.latest_into(&mut values)?;
@@ -299,7 +297,6 @@ impl Snapshot {
     }
 
     #[cold]
-    #[inline(never)]
     fn read_slowly_into(&self, clock: Clock, limit: u64, values: &mut [u64]) -> Result<Seen> {
         let aged = |stamp: Stamp| Seen { stamp, age_ns: clock.age(stamp.taken_ns) };
         let is_young = |seen: &Seen| seen.age_ns < limit;

@@ -97,7 +97,7 @@ impl Origin {
     }
 
     /// Whether `here` is the answer of this origin.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is(self, here: Here) -> bool {
         std::ptr::eq(self.0, here.0)
     }
@@ -238,12 +238,12 @@ impl Default for Passage {
 
 impl Passage {
     /// All ones, or zero.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn word(self) -> u32 {
         self.0.load(Ordering::Acquire)
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_open(self) -> bool {
         self.word() != 0
     }

@@ -287,7 +287,7 @@ impl AddressHandle {
     }
 
     /// The part of the address handle that datagrams contain.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn address(&self) -> &Address {
         &self.0.address
     }
@@ -326,7 +326,7 @@ impl AddressHandle {
     }
 
     /// The part of the address handle that datagrams contain.
-    #[inline(always)]
+    #[inline]
     pub fn driver_address(&self) -> &Address {
         self.address()
     }

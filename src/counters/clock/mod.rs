@@ -166,7 +166,6 @@ impl Pace {
     }
 
     #[cold]
-    #[inline(never)]
     fn look(&mut self) -> Moment {
         *self = Self::new(self.clock);
         self.look
@@ -227,7 +226,6 @@ fn now() -> Moment {
 
 /// Compares the counter with the clock. Returns whether the counter can be used.
 #[cold]
-#[inline(never)]
 fn compare(counter: &Counter) -> bool {
     counter.goes_on(look(), is_trusted)
 }
@@ -261,7 +259,6 @@ fn counter() -> Option<&'static Counter> {
 static COUNTER: AtomicPtr<Option<Counter>> = AtomicPtr::new(std::ptr::null_mut());
 
 #[cold]
-#[inline(never)]
 fn first_counter() -> Option<&'static Counter> {
     // A reading that was interrupted is repeated. If that does not help, the other clock is used.
     let new: &'static mut Option<Counter> =

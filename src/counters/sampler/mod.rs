@@ -216,7 +216,6 @@ impl Set {
 
     /// Counts a member that was not refreshed, and removes it if it never will be.
     #[cold]
-    #[inline(never)]
     fn failed(&self, refresher: &Arc<Refresher>, tick: &mut Tick) {
         if !refresher.has_ended() {
             tick.failed += 1;
@@ -377,7 +376,6 @@ impl Sampler {
 
     /// Copies the current members, and continues after the member that was refreshed last.
     #[cold]
-    #[inline(never)]
     fn look(&mut self, round: &mut Round) {
         let last = round.next.checked_sub(1).and_then(|last| self.members.get(last)).map(key);
         let Some(members) = self.set.members() else { return };

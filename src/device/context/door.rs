@@ -111,7 +111,6 @@ impl Door {
     /// Makes this process the owner, if the command requires it and there is no owner yet. Refuses the command if another process owns
     /// the device.
     #[cold]
-    #[inline(never)]
     fn admit(&self, command: &Command<'_>) -> Result<()> {
         if is_harmless(command) { self.may_ask(command.op()) } else { self.take(command.op()) }
     }
@@ -178,7 +177,6 @@ impl Door {
     /// EIO means that the device was removed, but mlx5 also returns it if the firmware fails (cmd_status_to_err, cmd.c, Linux 6.1).
     /// Another command distinguishes the two.
     #[cold]
-    #[inline(never)]
     fn refusal(&self, op: &'static str, answer: Result<(), Errno>) -> Error {
         match answer {
             Err(Errno::EIO) if !self.is_gone() => Error::device_failed(op),

@@ -80,7 +80,7 @@ impl Ring {
     }
 
     /// Borrows the ring to read it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn reading(&self) -> Entries<'_> {
         Entries { units: self.units.reading(), entries: self.entries, is_wide: self.is_wide }
     }
@@ -172,7 +172,7 @@ impl<'a> Entries<'a> {
     }
 
     /// The entry at a place.
-    #[inline(always)]
+    #[inline]
     pub(super) fn entry_at(self, place: usize) -> Item<'a, Cqe64> {
         self.units.get(place)
     }

@@ -171,7 +171,7 @@ fn halves(first: u32, second: u32) -> u64 {
 
 impl CompletionSide {
     /// Whether an event was requested and the queue has to be searched for the completion that makes it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed) != NOT_ARMED
     }
@@ -189,7 +189,7 @@ impl CompletionSide {
     }
 
     /// How often the list of queue pairs has changed.
-    #[inline(always)]
+    #[inline]
     pub(super) fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }

@@ -202,12 +202,12 @@ impl Default for Unread {
 
 #[cfg(feature = "raw")]
 impl Fields for Unread {
-    #[inline(always)]
+    #[inline]
     fn wr_id(&self) -> u64 {
         self.wr_id
     }
 
-    #[inline(always)]
+    #[inline]
     fn status(&self) -> u32 {
         self.status
     }
@@ -227,7 +227,7 @@ impl Fields for Unread {
         if matches!(self.kind(), CQE_REQ_ERR | CQE_RESP_ERR) { error.vendor_err_synd.into() } else { 0 }
     }
 
-    #[inline(always)]
+    #[inline]
     fn byte_len(&self) -> u32 {
         self.cqe.byte_cnt.get()
     }
@@ -236,7 +236,7 @@ impl Fields for Unread {
         if self.is_frame { self.cqe.sop_drop_qpn.get() & 0xff_ffff } else { self.message().ex }
     }
 
-    #[inline(always)]
+    #[inline]
     fn qp_num(&self) -> u32 {
         self.qp_num
     }
@@ -311,7 +311,7 @@ impl Unread {
 }
 
 /// The status of an entry that contains no data.
-#[inline(always)]
+#[inline]
 fn without_data(op_own: u8, status: u32) -> u32 {
     if op_own & HAS_DATA == 0 { status } else { wc_status::GENERAL_ERR }
 }

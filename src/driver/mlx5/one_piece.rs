@@ -68,7 +68,7 @@ struct After<'a> {
 }
 
 impl<const KIND: u8> Drop for OnePiece<'_, KIND> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         (*self.after.head, *self.after.told, *self.after.begun) = (self.head, self.told, None);
     }

@@ -145,7 +145,7 @@ pub(crate) struct Writing<'a> {
 }
 
 impl LowerReceive for Writing<'_> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.head & self.places.wrapping_sub(1)
     }
@@ -170,7 +170,7 @@ impl LowerReceive for Writing<'_> {
 }
 
 impl Drop for Writing<'_> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         *self.next = Next { head: self.head, room: self.run.len() as u32 };
     }
@@ -260,7 +260,7 @@ impl ReceiveRing for Receives {
         self.places as usize
     }
 
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.next.head & self.places.wrapping_sub(1)
     }

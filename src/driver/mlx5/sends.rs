@@ -293,7 +293,7 @@ impl Sends {
     }
 
     /// Whether requests are frames, in code for requests of this kind.
-    #[inline(always)]
+    #[inline]
     pub(super) fn has_frames<const KIND: u8>(&self) -> bool {
         KIND == FRAMES || KIND == ADDRESSED && matches!(self.form, Form::Frames { .. })
     }
@@ -395,17 +395,17 @@ impl SendRing for Sends {
     }
 
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     fn is_of(&self, kind: u8) -> bool {
         self.kind as u8 == kind
     }
 
-    #[inline(always)]
+    #[inline]
     fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
         Writing::<LOOKS, KIND>(self)
     }
 
-    #[inline(always)]
+    #[inline]
     fn short<const KIND: u8>(&mut self, room: usize) -> Option<impl Lower> {
         self.one_piece::<KIND>(room)
     }
@@ -483,7 +483,7 @@ impl Lead for &ToAddress<'_> {
 }
 
 /// The first unit of the block with this counter.
-#[inline(always)]
+#[inline]
 pub(super) fn unit(counter: u32) -> usize {
     counter.wrapping_mul(UNITS) as usize
 }

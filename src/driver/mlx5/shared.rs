@@ -265,7 +265,7 @@ struct List<'a> {
 
 impl List<'_> {
     /// Lends the list to another call.
-    #[inline(always)]
+    #[inline]
     fn lend(&mut self) -> List<'_> {
         List { units: self.units.lend(), entries: self.entries }
     }
@@ -342,7 +342,7 @@ impl Drop for Writing<'_> {
 }
 
 impl LowerReceive for Writing<'_> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.head.entry.into()
     }

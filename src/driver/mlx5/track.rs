@@ -65,13 +65,13 @@ impl Track {
         Ok(Self { index: index.to_be(), number, has_frames, sends, receives, shared, end })
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn index(&self) -> u32 {
         u32::from_be(self.index)
     }
 
     /// Whether an entry with this index, in the byte order of an entry, belongs to it.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_of(&self, index: u32) -> bool {
         self.index == index
     }
@@ -81,7 +81,7 @@ impl Track {
         self.number.store(number, Ordering::Relaxed);
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn number(&self) -> u32 {
         self.number.load(Ordering::Relaxed)
     }
@@ -141,7 +141,7 @@ impl Track {
 }
 
 /// Whether a completion with this opcode belongs to a send.
-#[inline(always)]
+#[inline]
 pub(super) fn is_send(kind: u8) -> bool {
     matches!(kind, CQE_REQ | CQE_REQ_ERR)
 }
@@ -196,13 +196,13 @@ impl Lane {
         Ok(Self { entries, since: AtomicU64::new(0), done, seen })
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn places(&self) -> u32 {
         self.entries.len() as u32
     }
 
     /// All places.
-    #[inline(always)]
+    #[inline]
     pub(super) fn all(&self) -> &[Entry] {
         &self.entries
     }
@@ -312,7 +312,7 @@ impl Lane {
     }
 
     /// Called by the poller: whether a completion at `position` is from before the last reset.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_of_an_earlier_life(&self, position: u64) -> bool {
         position < self.since.load(Ordering::Relaxed)
     }
@@ -335,7 +335,7 @@ impl Lane {
 }
 
 /// Whether a counter is after another one. Both overflow.
-#[inline(always)]
+#[inline]
 fn is_behind(counter: u32, other: u32) -> bool {
     (counter.wrapping_sub(other) as i32) > 0
 }

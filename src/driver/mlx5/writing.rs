@@ -28,14 +28,14 @@ pub(crate) struct Writing<'a, const LOOKS: bool, const KIND: u8>(pub(super) &'a 
 
 impl<const LOOKS: bool, const KIND: u8> Writing<'_, LOOKS, KIND> {
     /// The flags of a request. Frames do not wait for earlier requests.
-    #[inline(always)]
+    #[inline]
     fn flags(&self, flags: SendFlags) -> SendFlags {
         if KIND == ADDRESSED && self.0.has_frames::<KIND>() { flags - SendFlags::FENCE } else { flags }
     }
 }
 
 impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }

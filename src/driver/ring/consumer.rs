@@ -25,7 +25,7 @@ pub(crate) struct Filled<'a, W> {
 }
 
 impl<W> Clone for Filled<'_, W> {
-    #[inline(always)]
+    #[inline]
     fn clone(&self) -> Self {
         *self
     }
@@ -38,7 +38,7 @@ impl<W> Filled<'_, W> {
     ///
     /// # Safety
     /// As long as this is used, the memory begins with a `W`, at a multiple of eight, and nothing writes it.
-    #[inline(always)]
+    #[inline]
     pub(super) unsafe fn at(at: NonNull<u8>) -> Self {
         Self { at, of: PhantomData }
     }
@@ -260,7 +260,7 @@ struct Done<'a, W> {
 }
 
 impl<W> Drop for Done<'_, W> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         self.consumer.release(self.index);
     }

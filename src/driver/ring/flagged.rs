@@ -75,7 +75,7 @@ impl<W, const SIZE: usize> Flagged<W, SIZE> {
     }
 
     /// Number of slots.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.mask + 1
     }
@@ -86,19 +86,19 @@ impl<W, const SIZE: usize> Flagged<W, SIZE> {
     }
 
     /// Number of slots, minus one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
 
     /// Borrows the slots to fill several of them.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn writing(&mut self) -> Writing<'_, W, SIZE> {
         Writing { slots: self.slots, mask: self.mask, of: PhantomData }
     }
 
     /// Borrows the slots to empty several of them.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn reading(&mut self) -> Reading<'_, W, SIZE> {
         Reading { slots: self.slots, mask: self.mask, of: PhantomData }
     }
@@ -170,7 +170,7 @@ pub(crate) struct Writing<'a, W, const SIZE: usize> {
 
 impl<W, const SIZE: usize> Writing<'_, W, SIZE> {
     /// Number of slots, minus one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn mask(&self) -> u32 {
         self.mask
     }
@@ -248,7 +248,7 @@ pub(crate) struct Taken<'a, W> {
 
 impl<W> Taken<'_, W> {
     /// Its word with the flag.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn word(&self) -> u32 {
         self.word
     }

@@ -166,7 +166,7 @@ impl<W> Ring<W> {
     }
 
     /// The place of a slot, from its index.
-    #[inline(always)]
+    #[inline]
     fn place(&self, index: u32) -> usize {
         ((index as usize) << self.geometry.log2_size) & self.bits
     }

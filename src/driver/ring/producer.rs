@@ -29,13 +29,13 @@ impl<W> Slot<'_, W> {
     ///
     /// # Safety
     /// As long as this is used, the memory is a slot of that size at a multiple of eight, which only the holder of this writes.
-    #[inline(always)]
+    #[inline]
     pub(super) unsafe fn at(at: NonNull<u8>, room: usize) -> Self {
         Self { at, room, of: PhantomData }
     }
 
     /// Lends the slot, to be passed on: a value that is passed by value is not stored in memory here.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lend(&mut self) -> Slot<'_, W> {
         Slot { at: self.at, room: self.room, of: PhantomData }
     }
@@ -116,7 +116,7 @@ impl<W> Producer<W> {
     }
 
     /// Index of the slot that is filled next.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn next_slot(&self) -> u32 {
         self.next
     }
@@ -127,7 +127,7 @@ impl<W> Producer<W> {
         self.free_from(self.next)
     }
 
-    #[inline(always)]
+    #[inline]
     fn slot(&mut self, index: u32) -> Slot<'_, W> {
         Slot { at: self.place(index), room: self.room, of: PhantomData }
     }
@@ -154,13 +154,13 @@ impl<W> Producer<W> {
 
     /// Access to one slot, without copies of the ring's fields. Unless it `LOOKS` at the other side's position, only slots that are known
     /// to be free count as free.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn one<const LOOKS: bool>(&mut self) -> One<'_, W, LOOKS> {
         One(self)
     }
 
     /// Whether there are filled slots that are not published.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn has_more(&self) -> bool {
         self.next != self.published
     }
@@ -214,7 +214,7 @@ pub(crate) trait Slots<W> {
 pub(crate) struct One<'a, W, const LOOKS: bool>(&'a mut Producer<W>);
 
 impl<W, const LOOKS: bool> Slots<W> for One<'_, W, LOOKS> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }
@@ -287,7 +287,7 @@ impl<W> Batch<'_, W> {
 }
 
 impl<W> Slots<W> for Batch<'_, W> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.next
     }
@@ -328,7 +328,7 @@ impl<W> Slots<W> for Batch<'_, W> {
 }
 
 impl<W> Drop for Batch<'_, W> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         (self.of.next, self.of.free) = (self.next, self.free);
     }

@@ -105,7 +105,7 @@ impl<const MOST: usize> Units<MOST> {
     }
 
     /// Borrows the memory to write several items.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn writing(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
     }
@@ -138,7 +138,7 @@ impl<const MOST: usize> Units<MOST> {
     }
 
     /// Borrows the memory to read several items.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn reading(&self) -> Reading<'_, MOST> {
         Reading { place: self.place, of: PhantomData }
     }
@@ -153,7 +153,7 @@ pub(crate) struct Reading<'a, const MOST: usize = LINE> {
 
 impl<'a, const MOST: usize> Reading<'a, MOST> {
     /// An item, whose fields are read one by one.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn get<T>(self, index: usize) -> Item<'a, T> {
         Item { at: self.place.item(index), of: PhantomData }
     }
@@ -179,7 +179,7 @@ pub(crate) struct Writing<'a, const MOST: usize = LINE> {
 
 impl<const MOST: usize> Writing<'_, MOST> {
     /// Lends the memory, to be passed on: a value that is passed by value is not stored in memory here.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn lend(&mut self) -> Writing<'_, MOST> {
         Writing { place: self.place, of: PhantomData }
     }
@@ -211,7 +211,7 @@ impl<T: FromBytes> Item<'_, T> {
     }
 
     /// All of it.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn read(&self) -> T {
         self.field::<0, T>()
     }

@@ -70,7 +70,7 @@ pub(crate) trait CompletionRing {
     /// Moves completions into `places` in the usual poll, which finds one completion or none, although it has room for more. It returns
     /// what [`CompletionRing::poll_fast`] does, but may also return `None`, with nothing taken, if there are several.
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     fn poll_few_fast<P: Place>(&mut self, places: &mut [P], may_take: impl Fn() -> bool) -> Option<usize> {
         self.poll_fast(places, may_take)
     }

@@ -42,7 +42,7 @@ pub(crate) trait ReceiveRing {
     fn post<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer;
 
     /// Posts at most one request.
-    #[inline(always)]
+    #[inline]
     fn post_one<F: FillReceives>(&mut self, pieces: u32, how: F) -> F::Answer {
         self.post(pieces, how)
     }
@@ -60,14 +60,14 @@ pub(crate) trait ReceiveRing {
 
     /// Posts one receive of one piece and returns its slot. Returns `None`, with nothing done, if there is no room, or if the request needs
     /// further checks.
-    #[inline(always)]
+    #[inline]
     fn post_fast(&mut self, _wr_id: u64, _piece: &Sge) -> Option<u32> {
         None
     }
 
     /// Posts all receives. Returns false, with nothing done, if there is no room for all, if one has another form, or if one needs further
     /// checks.
-    #[inline(always)]
+    #[inline]
     fn post_list_fast<'p>(&mut self, _requests: impl Plains<'p>) -> bool {
         false
     }
@@ -141,25 +141,25 @@ pub struct ReceiveBatch<L> {
 }
 
 impl<L: LowerReceive> ReceiveBatch<L> {
-    #[inline(always)]
+    #[inline]
     pub(in crate::driver) fn new(lower: L, pieces: u32) -> Self {
         Self { lower, pieces }
     }
 
     /// The slot that is filled next.
-    #[inline(always)]
+    #[inline]
     pub fn next_slot(&self) -> u32 {
         self.lower.next_slot()
     }
 
     /// The slot of the next request; zero if the queue reports it only afterwards: see [`LowerReceive::last_slot`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
     }
 
     /// The slot of the last request. `before` is what `slot_before` returned before it was filled.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slot_behind(&self, before: u32) -> u32 {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
@@ -170,7 +170,7 @@ impl<L: LowerReceive> ReceiveBatch<L> {
     }
 
     /// Maximum number of pieces of memory of a request.
-    #[inline(always)]
+    #[inline]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
     }

@@ -31,7 +31,7 @@ pub(crate) trait SendRing {
 
     /// Whether its requests are of this kind.
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     fn is_of(&self, _kind: u8) -> bool {
         true
     }
@@ -41,7 +41,7 @@ pub(crate) trait SendRing {
     fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower;
 
     /// Borrows the queue for several requests.
-    #[inline(always)]
+    #[inline]
     fn batch<const KIND: u8>(&mut self) -> impl Lower {
         self.one::<true, KIND>()
     }
@@ -51,7 +51,7 @@ pub(crate) trait SendRing {
 
     /// Borrows the queue by a shorter path, which looks for `room` for so many requests beforehand. `None` if this path cannot be taken
     /// now.
-    #[inline(always)]
+    #[inline]
     fn short<const KIND: u8>(&mut self, _room: usize) -> Option<impl Lower> {
         Some(self.one::<false, KIND>())
     }
@@ -61,7 +61,7 @@ pub(crate) trait SendRing {
 
     /// Posts requests that all have one piece, or all have inline bytes, of which there may be `inline`. `read` returns a request, or `None`
     /// if it is another one; `hold` is told in which slot it is. Returns how many are posted: usually all, or none.
-    #[inline(always)]
+    #[inline]
     fn post_list<'r, Q, O: Terms + 'r>(
         &mut self,
         _inline: u32,
@@ -76,7 +76,7 @@ pub(crate) trait SendRing {
     fn publish(&mut self) -> Published;
 
     /// Shows the device every slot that was filled by [`SendRing::short`], if no others were filled before.
-    #[inline(always)]
+    #[inline]
     fn publish_short(&mut self) -> Published {
         self.publish()
     }

@@ -76,12 +76,12 @@ struct Plain<'a> {
 }
 
 impl Raised for Plain<'_> {
-    #[inline(always)]
+    #[inline]
     fn wc(&self) -> Wc {
         wc(self.filled, (wc_status::SUCCESS, self.opcode))
     }
 
-    #[inline(always)]
+    #[inline]
     fn flags(&self) -> u32 {
         0
     }
@@ -153,7 +153,7 @@ impl CompletionRing for Completions {
     }
 
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     fn is_empty(&self) -> bool {
         self.entries.load(self.taken) & IS_SET == 0
     }

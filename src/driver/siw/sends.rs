@@ -83,12 +83,12 @@ impl SendRing for Sends {
         self.slots.count() as usize * 2
     }
 
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.head & (self.slots.mask() << 1 | 1)
     }
 
-    #[inline(always)]
+    #[inline]
     fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower {
         self.writing()
     }
@@ -267,7 +267,7 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Drop for Writing<'_> {
-    #[inline(always)]
+    #[inline]
     fn drop(&mut self) {
         *self.head = self.next;
     }
@@ -283,7 +283,7 @@ impl Writing<'_> {
 }
 
 impl Lower for Writing<'_> {
-    #[inline(always)]
+    #[inline]
     fn next_slot(&self) -> u32 {
         self.next & self.places
     }

@@ -95,7 +95,7 @@ const MANDATORY: Attr =
 
 impl<'a> Command<'a> {
     /// A command for `method` of `object`; `op` names it in errors and traces.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn new(op: &'static str, object: u16, method: u16) -> Self {
         Self::beginning(op, object, method, 0, [0, 0], 0)
     }

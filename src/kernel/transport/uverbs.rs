@@ -70,7 +70,6 @@ unsafe fn send(file: &File, message: *mut u8) -> Result<(), Errno> {
 
 /// Rings the doorbell where the kernel does not take a write.
 #[cold]
-#[inline(never)]
 fn ring_by_ioctl(file: &File, doorbell: &mut Doorbell) -> Result<(), Errno> {
     let mut message = doorbell.lower();
     // SAFETY: a header followed by its three attributes; request and response are the doorbell's own, exclusively borrowed during the

@@ -83,7 +83,7 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// Why it would not find one. This is never [`Missed::Elsewhere`].
-    #[inline(always)]
+    #[inline]
     pub fn search<C: Cursor>(&mut self) -> Result<(), Missed> {
         C::search(&mut self.ring)
     }

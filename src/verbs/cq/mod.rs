@@ -114,7 +114,7 @@ impl CompletionQueueCore {
 
     /// Requests an event by a doorbell, for drivers whose queues all have one. Returns false for other drivers, and in a process that does
     /// not own the queue.
-    #[inline(always)]
+    #[inline]
     fn arm(&self, solicited_only: bool) -> bool {
         self.side.arm(solicited_only)
     }

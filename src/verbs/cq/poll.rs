@@ -28,13 +28,13 @@ impl Taking {
         Self { origin, registry: registry.clone(), tally: Tally::default(), passage: registry.passage() }
     }
 
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_here(&self) -> bool {
         self.origin.is_here()
     }
 
     /// Whether this process owns the queue and no completion has to be counted.
-    #[inline(always)]
+    #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.passage.is_open()
     }

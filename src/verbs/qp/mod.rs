@@ -119,7 +119,6 @@ impl QueuePairCore {
 
     /// The error for posting a receive to a queue pair without a receive queue of its own.
     #[cold]
-    #[inline(never)]
     pub(crate) fn without_receives(&self, op: &'static str) -> Error {
         let why = || if self.srq.is_some() { srq::not_here(op) } else { xrc::receives_nothing(op) };
         self.object.context().check_origin(op).err().unwrap_or_else(why)

@@ -42,7 +42,7 @@ pub(super) mod sealed {
         }
 
         /// The address handle that the request needs until it has completed.
-        #[inline(always)]
+        #[inline]
         fn address(&self) -> Option<&AddressHandle> {
             None
         }
@@ -298,7 +298,7 @@ impl Encode for Datagram<'_> {
     const KIND: RequestKind = RequestKind::Addressed;
     const IS_DATAGRAM: bool = true;
 
-    #[inline(always)]
+    #[inline]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
     }
@@ -332,7 +332,7 @@ impl Terms for Datagram<'_> {
 impl Encode for SrdDatagram<'_> {
     const KIND: RequestKind = RequestKind::Addressed;
 
-    #[inline(always)]
+    #[inline]
     fn address(&self) -> Option<&AddressHandle> {
         Some(self.to)
     }
@@ -374,17 +374,17 @@ impl Encode for XrcOperation {
 }
 
 impl Terms for XrcOperation {
-    #[inline(always)]
+    #[inline]
     fn opcode(&self) -> Opcode<'_> {
         self.operation.opcode()
     }
 
-    #[inline(always)]
+    #[inline]
     fn tell<T: Told>(&self, whom: T) -> T::Answer {
         self.operation.tell(whom)
     }
 
-    #[inline(always)]
+    #[inline]
     fn srq(&self) -> u32 {
         self.srq
     }

@@ -231,7 +231,7 @@ impl<O: Encode, D: Form> FillSends for One<'_, '_, O, D> {
     const IS_OF_ONE_PIECE: bool = D::IS_ONE;
     type Error = Stopped;
 
-    #[inline(always)]
+    #[inline]
     fn fill<L: Lower>(mut self, batch: &mut Batch<'_, L>) -> Result<(), Stopped> {
         self.posting.put::<L, O, D>(batch, batch.slot_before(), self.request)
     }

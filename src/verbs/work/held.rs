@@ -99,13 +99,13 @@ impl Held {
     }
 
     /// Borrows it for requests that are never taken back after they are put into the slots.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slots_that_stay(&mut self) -> Slots<'_> {
         Slots { key: self.key, held: self }
     }
 
     /// Whether this is the region that is held once for all slots.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn is_of_all(&self, region: &MemoryRegion) -> bool {
         self.key == region.key()
     }

@@ -122,7 +122,7 @@ impl FillReceives for One<'_> {
         Ok(())
     }
 
-    #[inline(always)]
+    #[inline]
     fn is_kept(answer: &Self::Answer) -> bool {
         answer.is_ok()
     }
@@ -155,7 +155,7 @@ impl FillReceives for All<'_> {
     }
 
     /// All are posted, or none.
-    #[inline(always)]
+    #[inline]
     fn is_kept(answer: &Self::Answer) -> bool {
         answer.is_ok()
     }

@@ -118,7 +118,7 @@ impl CompletionRing for Completions {
     }
 
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     fn is_empty(&self) -> bool {
         !self.ring.is_filled(self.position)
     }

@@ -60,7 +60,7 @@ impl Form for Bytes {
 pub(super) struct Any;
 
 impl Form for Any {
-    #[inline(always)]
+    #[inline]
     fn of<'r>(data: &Local<'r>) -> Option<Local<'r>> {
         Some(*data)
     }

@@ -44,7 +44,7 @@ pub(super) struct Counting<'a> {
 
 impl Counting<'_> {
     /// Lends the data, to be passed by value: the compiler keeps a batch in registers if nothing takes its address.
-    #[inline(always)]
+    #[inline]
     fn lend(&mut self) -> Counting<'_> {
         Counting { begun: self.begun, bound: self.bound }
     }
@@ -74,19 +74,19 @@ impl Counting<'_> {
 
 impl<L: Lower> Batch<'_, L> {
     /// The slot that is filled next.
-    #[inline(always)]
+    #[inline]
     pub fn next_slot(&self) -> u32 {
         self.lower.next_slot()
     }
 
     /// The slot of the next request; zero if the queue reports it only afterwards: see [`Lower::last_slot`].
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slot_before(&self) -> u32 {
         if L::IS_IN_ORDER { self.lower.next_slot() } else { 0 }
     }
 
     /// The slot of the last request. `before` is what `slot_before` returned before that request was put.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn slot_behind(&self, before: u32) -> u32 {
         if L::IS_IN_ORDER { before } else { self.lower.last_slot() }
     }
@@ -98,7 +98,7 @@ impl<L: Lower> Batch<'_, L> {
     }
 
     /// Maximum number of pieces of memory of a request.
-    #[inline(always)]
+    #[inline]
     pub fn max_pieces(&self) -> u32 {
         self.pieces
     }
@@ -181,7 +181,7 @@ impl<L: Lower> Batch<'_, L> {
     ///
     /// # Errors
     /// [`Refused::NotBegun`]; [`Refused::Lacks`].
-    #[inline(always)]
+    #[inline]
     pub fn set_address(&mut self, ah: Address, qp_num: u32, qkey: u32) -> Result<(), Refused> {
         self.lower.set_address(ah, qp_num, qkey)
     }
@@ -190,7 +190,7 @@ impl<L: Lower> Batch<'_, L> {
     ///
     /// # Errors
     /// As [`Batch::set_address`].
-    #[inline(always)]
+    #[inline]
     pub fn set_srq(&mut self, srq: u32) -> Result<(), Refused> {
         self.lower.set_srq(srq)
     }

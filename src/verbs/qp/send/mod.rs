@@ -99,13 +99,13 @@ impl SendQueue {
     }
 
     /// The queue of this driver.
-    #[inline(always)]
+    #[inline]
     pub(super) fn ring<R: Stored>(&mut self) -> Option<&mut R> {
         R::of(&mut self.sends)
     }
 
     /// The queue, to choose code for its driver.
-    #[inline(always)]
+    #[inline]
     pub(super) fn rings(&self) -> &Rings {
         &self.sends.0
     }
@@ -308,7 +308,7 @@ impl SendQueue {
     /// # Kernel
     /// The doorbell is `POST_SEND` through `INVOKE_WRITE`, without a request: it makes the kernel read the ring (rxe_post_send,
     /// rxe_verbs.c, Linux 6.1).
-    #[inline(always)]
+    #[inline]
     pub fn publish(&mut self) -> Result<()> {
         self.publish_as(SEND)
     }
@@ -322,7 +322,7 @@ impl SendQueue {
 
     /// This process, if it owns the queue.
     #[cfg(feature = "raw")]
-    #[inline(always)]
+    #[inline]
     pub fn here(&self) -> Option<Here> {
         self.origin.ask()
     }

@@ -67,7 +67,7 @@ impl SendQueue {
 
     /// Shows the device every request that was put, without a check, if a request was begun by [`SendQueue::one`] with one, and the device
     /// needs no command.
-    #[inline(always)]
+    #[inline]
     pub fn publish_begun<P: Provider>(&mut self) {
         P::publish::<false>(&mut self.sends);
     }
