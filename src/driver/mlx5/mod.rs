@@ -29,6 +29,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod track;
+mod uar;
 mod windows;
 mod work_queue;
 mod writing;
@@ -54,6 +55,7 @@ use self::shape::QpPlan;
 pub(crate) use self::shared::SharedReceives;
 use self::shared::{Places, SrqPlan};
 pub(crate) use self::state::State;
+pub(crate) use self::uar::UarPage;
 use self::work_queue::WqPlan;
 use super::seam::ContextPlan;
 use crate::kernel::mapping::source::BlockSource;

@@ -5,4 +5,4 @@ pub(crate) mod mlx5;
 pub(crate) mod rings;
 
 pub(crate) use self::efa::{CqPart, QpPart};
-pub(crate) use self::mlx5::address_vector;
+pub(crate) use self::mlx5::{address_vector, destroy_flow_action, has_devx};
