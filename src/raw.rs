@@ -7,7 +7,7 @@
 //! example.
 //!
 //! Only registering memory takes an address in the process, so only these calls are `unsafe`:
-//! [`register_at`](crate::ProtectionDomain::register_at), [`Umem::register_at`] and [`Region::change`]. A request cannot name memory that is not
+//! [`register_at`](crate::ProtectionDomain::register_at) and [`Region::change`]. A request cannot name memory that is not
 //! registered; inline data is copied from a slice.
 //!
 //! This layer serves the bindings in this repository (`uverbs-c`, a drop-in `libibverbs.so.1`) and may change in any version.
@@ -50,7 +50,6 @@ use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::completion_counter::Registry;
-use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
 pub use crate::device::sysfs_root;
 pub use crate::driver::completion::{Extended, Fields, Missed, Place, Raised};
@@ -69,7 +68,6 @@ use crate::kernel::error::{Error, Result};
 pub use crate::kernel::mapping::source::BlockSource;
 use crate::kernel::process::Passage;
 pub use crate::kernel::process::{Here, Holder, Local, Origin};
-use crate::mlx5::devx::{Umem, UmemPlace, register_umem};
 pub use crate::verbs::ah::{NoRoute, RoutingHeader};
 use crate::verbs::cq::CompletionQueue;
 pub use crate::verbs::cq::object::CompletionObject;
@@ -167,35 +165,6 @@ impl ProtectionDomain {
     /// `UVERBS_METHOD_ADVISE_MR` (uverbs_std_types_mr.c, Linux 6.1).
     pub fn advise(&self, advice: u32, flags: u32, pieces: &[Sge]) -> Result<()> {
         self.send_advice("mr.advise", [advice, flags], pieces)
-    }
-}
-
-/// Memory of the process, or of a dma-buf, for commands to the firmware of a ConnectX.
-#[derive(Clone, Copy, Debug)]
-pub struct UmemRange {
-    /// The first address in the process, or the offset in the dma-buf.
-    pub start: u64,
-    /// Bytes.
-    pub length: u64,
-    /// Bits of [`AccessFlags`], which are not checked here.
-    pub access: u32,
-    /// A bit for each page size in bytes that will do.
-    pub page_sizes: u64,
-    /// The number of the dma-buf's file.
-    pub dmabuf: Option<u32>,
-}
-
-impl Umem {
-    /// Registers memory by its address.
-    ///
-    /// # Errors
-    /// As [`Umem::register`]; EBADF for a number that is no open file.
-    ///
-    /// # Safety
-    /// As [`ProtectionDomain::register_at`], until the memory is deregistered.
-    pub unsafe fn register_at(context: &Context, range: UmemRange) -> Result<Self> {
-        let UmemRange { start, length, access, page_sizes, dmabuf } = range;
-        register_umem(context, UmemPlace { start, length, access, page_sizes, dmabuf }, None)
     }
 }
 

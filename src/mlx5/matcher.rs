@@ -12,7 +12,7 @@ use super::header_action::HeaderAction;
 use crate::device::context::Context;
 use crate::device::object::{self, Kind, Object};
 use crate::kernel::command::Command;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, Result, limit};
 use crate::verbs::qp;
 
 /// The parts of a packet that a flow matches.
@@ -68,11 +68,11 @@ pub struct Matching<'a> {
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug)]
 pub struct RawMatching<'a> {
-    /// As [`Matching::mask`].
+    /// The bits that are compared.
     pub mask: &'a [u8],
-    /// As [`Matching::criteria`].
+    /// The parts of the mask that are used.
     pub criteria: u8,
-    /// As [`Matching::priority`].
+    /// Priority, from 0.
     pub priority: u16,
     /// One of [`uverbs_abi::mlx5::ids::flow_table_type`].
     pub table: Option<u64>,
@@ -251,7 +251,9 @@ impl Parts {
             }
             FlowAction::Count(object, offset) => self.counter = Some((object.clone(), offset)),
             FlowAction::Change(_) if self.changes.len() == MAX_ACTIONS => {
-                return refused(Errno::EOPNOTSUPP, "a flow has fewer changes of headers");
+                let hint =
+                    limit("changes of headers of a flow", MAX_ACTIONS + 1, format!("at most {MAX_ACTIONS}"));
+                return Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
             }
             FlowAction::Change(change) => self.changes.push(change.clone()),
         }

@@ -80,10 +80,6 @@ pub(crate) struct SharedReceiveQueueCore {
 }
 
 impl SharedReceiveQueueCore {
-    pub(crate) fn object(&self) -> &Object {
-        &self.object
-    }
-
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::common::*;
-use uverbs::mlx5::devx::{self, Answers, EventChannel, FirmwareObject, Uar, UarKind, Umem};
+use uverbs::mlx5::devx::{self, Answers, EventChannel, FirmwareObject, Uar, UarKind, Umem, Var};
 use uverbs::mlx5::{FlowAction, FlowMatcher, FlowTable, HeaderAction, Matching, Reformat};
 use uverbs::{AccessFlags, Completion, Context, ErrorKind, Mapping, SoftDevice};
 
@@ -320,6 +320,7 @@ fn a_device_without_commands_refuses_them() {
         EventChannel::new(&context, true).unwrap_err(),
         Umem::register(&context, &memory, AccessFlags::LOCAL_WRITE, None).unwrap_err(),
         Uar::alloc(&context, UarKind::NotCached).unwrap_err(),
+        Var::alloc(&context, false).unwrap_err(),
         FlowMatcher::create(&context, &matching).unwrap_err(),
         HeaderAction::modify(&context, &[[0; 8]], FlowTable::NicReceive).unwrap_err(),
     ];

@@ -21,7 +21,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("tokio", &["kernel", "driver", "device", "verbs", "counters"]),
     ("cm", &["kernel", "driver", "device", "verbs", "soft"]),
     // The parts that bindings use, under other names.
-    ("raw", &["kernel", "driver", "device", "completion_counter", "verbs", "mlx5", "roce"]),
+    ("raw", &["kernel", "driver", "device", "completion_counter", "verbs", "roce"]),
 ];
 
 /// Layers inside a top-level module: each may use those before it, and all of them may use modules that are not listed.

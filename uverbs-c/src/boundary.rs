@@ -30,11 +30,11 @@ use std::os::fd::FromRawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use uverbs::mlx5::devx::Umem;
-use uverbs::raw::{InPlace, Range, Region, UmemRange};
+use uverbs::raw::{InPlace, Range, Region};
 use uverbs::{CompletionQueue, Context, Mapping, ProtectionDomain, Result};
 
 pub(crate) use self::lock::{Beside, Lock};
+use crate::providers::{Umem, UmemRange};
 
 /// A pointer in a structure.
 #[repr(transparent)]

@@ -6,7 +6,6 @@ use uverbs::abi::flow::{
     self, FlowAttr as KernelAttr, FlowSpecActionCount, FlowSpecActionDrop, FlowSpecActionTag, FlowSpecHdr,
     MAX_SPECS,
 };
-use uverbs::mlx5::MatchedFlow;
 use uverbs::{Counters as LibraryCounters, Error, Flow as Library, FlowRule};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -15,6 +14,7 @@ use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::Pointer;
 use crate::counters::Counters;
 use crate::owned::{Owned, end};
+use crate::providers::MatchedFlow;
 use crate::qp::Qp;
 
 #[repr(C)]

@@ -43,16 +43,15 @@ pub(super) fn check(op: &'static str, request: &[u8], answer: usize) -> Result<(
     let opcode = request.first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes));
     let (_, least_request, least_answer) =
         LONGER.iter().find(|row| row.0 == opcode).copied().unwrap_or((0, LEAST, LEAST));
-    for (what, given, least) in [
-        ("bytes of the command", request.len(), least_request),
-        ("bytes of the answer", answer, least_answer),
-    ] {
-        if given < least {
-            let hint = limit(what, given, format!("at least {least} for the opcode {opcode:#x}"));
-            return Err(Error::refused(op, Errno::EINVAL, hint));
-        }
-    }
-    Ok(())
+    let allowed = |least| format!("at least {least} for the opcode {opcode:#x}");
+    let hint = if request.len() < least_request {
+        limit("bytes of the command", request.len(), allowed(least_request))
+    } else if answer < least_answer {
+        limit("bytes of the answer", answer, allowed(least_answer))
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(op, Errno::EINVAL, hint))
 }
 
 #[cfg(test)]
@@ -79,7 +78,7 @@ mod tests {
         let error = check("test", &request(0x400, 16), 16).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "test: invalid input (EINVAL): bytes of the command: 16; allowed: at least 96 for the opcode 0x400"
+            "test: invalid input (EINVAL): bytes of the command: 16 given, at least 96 for the opcode 0x400 allowed"
         );
     }
 

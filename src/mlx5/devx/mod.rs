@@ -11,7 +11,7 @@
 //! | [`query`], [`modify`] | about a queue of this crate |
 //! | [`Answers`] | queries that are answered later |
 //! | [`EventChannel`] | events of objects and of the device |
-//! | [`Umem`], [`Uar`], [`event_queue`] | none: memory, a page of doorbells and an event queue, whose numbers commands contain |
+//! | [`Umem`], [`Uar`], [`Var`], [`event_queue`] | none: memory, pages of doorbells and an event queue, whose numbers commands contain |
 //!
 //! No command can harm the process: a device writes only to memory that is registered, which is never lent as a slice, and the firmware
 //! separates the objects of a context from those of others. What the crate refuses is a command or an answer that is too short: the kernel
@@ -47,6 +47,9 @@ mod object;
 mod target;
 mod uar;
 mod umem;
+#[cfg(feature = "raw")]
+mod umem_at;
+mod var;
 
 use uverbs_abi::mlx5::ids::devx;
 use zerocopy::IntoBytes;
@@ -60,7 +63,8 @@ pub use self::target::{modify_handle, query_handle};
 pub use self::uar::{Uar, UarKind};
 pub use self::umem::Umem;
 #[cfg(feature = "raw")]
-pub(crate) use self::umem::{Place as UmemPlace, register as register_umem};
+pub use self::umem_at::UmemRange;
+pub use self::var::Var;
 use crate::device::context::Context;
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, ErrorKind, Result};

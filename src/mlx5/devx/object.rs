@@ -89,7 +89,7 @@ impl FirmwareObject {
         let op = "devx.start_query";
         lengths::check(op, request, len)?;
         command::start_query(&self.0, op, request, len, (answers.as_fd(), number)).map_err(|error| {
-            error.hinted_if(ErrorKind::Exhausted, "too many answers are outstanding; take some first")
+            error.hinted_if(ErrorKind::Exhausted, "answers of 1 MiB are outstanding; take some first")
         })
     }
 

@@ -17,25 +17,26 @@ use crate::verbs::wq::{IndirectionTable, WorkQueue};
 pub trait Target: sealed::Sealed {}
 
 mod sealed {
-    use crate::device::object::Object;
+    use crate::device::context::Context;
 
     pub trait Sealed {
         fn subject(&self) -> Subject<'_>;
     }
 
-    /// The kernel's object.
+    /// The object's context, and the kernel's handle of it.
     #[derive(Debug)]
-    pub struct Subject<'a>(pub(super) &'a Object);
+    pub struct Subject<'a>(pub(super) &'a Context, pub(super) u32);
 }
 
 macro_rules! targets {
-    ($($({$of:ident: $bound:ident})? $name:ty;)*) => {
+    ($($({$of:ident: $bound:ident})? $name:ty: |$core:ident| $context:expr, $id:expr;)*) => {
         $(
             impl$(<$of: $bound>)? Target for $name {}
 
             impl$(<$of: $bound>)? sealed::Sealed for $name {
                 fn subject(&self) -> sealed::Subject<'_> {
-                    sealed::Subject(self.shared().object())
+                    let $core = self.shared();
+                    sealed::Subject($context, $id)
                 }
             }
         )*
@@ -43,12 +44,12 @@ macro_rules! targets {
 }
 
 targets! {
-    CompletionQueue;
-    {T: QpType} QueuePair<T>;
-    RssQueuePair;
-    SharedReceiveQueue;
-    WorkQueue;
-    IndirectionTable;
+    CompletionQueue: |core| core.context(), core.id();
+    {T: QpType} QueuePair<T>: |core| core.object().context(), core.object().id();
+    RssQueuePair: |core| core.object().context(), core.object().id();
+    SharedReceiveQueue: |core| core.context(), core.id();
+    WorkQueue: |core| core.object().context(), core.object().id();
+    IndirectionTable: |core| core.object().context(), core.object().id();
 }
 
 /// Runs a command that reads a queue of this crate.
@@ -65,8 +66,8 @@ targets! {
 #[doc(alias = "mlx5dv_devx_wq_query")]
 #[doc(alias = "mlx5dv_devx_ind_tbl_query")]
 pub fn query(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<()> {
-    let object = target.subject().0;
-    query_object(object.context(), object.id(), request, answer)
+    let sealed::Subject(context, handle) = target.subject();
+    query_object(context, handle, request, answer)
 }
 
 /// Runs a command that changes a queue of this crate. The crate does not learn what it changed: use
@@ -83,8 +84,8 @@ pub fn query(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<
 #[doc(alias = "mlx5dv_devx_wq_modify")]
 #[doc(alias = "mlx5dv_devx_ind_tbl_modify")]
 pub fn modify(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<()> {
-    let object = target.subject().0;
-    modify_object(object.context(), object.id(), request, answer)
+    let sealed::Subject(context, handle) = target.subject();
+    modify_object(context, handle, request, answer)
 }
 
 /// [`query`] of an object of the context that has this handle.

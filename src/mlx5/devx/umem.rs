@@ -25,12 +25,12 @@ pub struct Umem {
 
 /// Memory as the kernel gets it. The dma-buf is the number of an open file, and `start` is then an offset in it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) start: u64,
-    pub(crate) length: u64,
-    pub(crate) access: u32,
-    pub(crate) page_sizes: u64,
-    pub(crate) dmabuf: Option<u32>,
+pub(super) struct Place {
+    pub(super) start: u64,
+    pub(super) length: u64,
+    pub(super) access: u32,
+    pub(super) page_sizes: u64,
+    pub(super) dmabuf: Option<u32>,
 }
 
 impl Umem {
@@ -89,7 +89,7 @@ impl Umem {
     }
 }
 
-pub(crate) fn register(context: &Context, place: Place, memory: Option<&Mapping>) -> Result<Umem> {
+pub(super) fn register(context: &Context, place: Place, memory: Option<&Mapping>) -> Result<Umem> {
     use devx_umem::reg::{ACCESS, ADDR, DMABUF_FD, HANDLE, LEN, OUT_ID, PGSZ_BITMAP};
     let mut number = 0_u32;
     let mut command = Command::new("umem.register", devx_umem::OBJECT, devx_umem::method::REG);

@@ -71,10 +71,6 @@ impl CompletionQueueCore {
         self.object.context()
     }
 
-    pub(crate) fn object(&self) -> &Object {
-        &self.object
-    }
-
     /// Sends the kernel's command that resizes the queue, and returns the number of entries in the response.
     fn resize(&self, op: &'static str, entries: u32, payload: (&[u8], &mut [u8])) -> Result<u32> {
         let request = ResizeCq { cq_handle: self.id(), cqe: entries, ..ResizeCq::new_zeroed() };

@@ -19,6 +19,8 @@ mod jumps;
 
 names! { uverbs_mlx5_query_device => mlx5dv_query_device }
 
+names! { uverbs_mlx5_alloc_var => mlx5dv_alloc_var }
+names! { uverbs_mlx5_free_var => mlx5dv_free_var }
 names! { uverbs_mlx5_create_flow => mlx5dv_create_flow }
 names! { uverbs_mlx5_create_flow_matcher => mlx5dv_create_flow_matcher }
 names! { uverbs_mlx5_create_flow_sized => __mlx5dv_create_flow }
@@ -75,7 +77,7 @@ core::arch::global_asm!(
 );
 
 names! { uverbs_unsupported_object =>
-    mlx5dv_alloc_dm mlx5dv_alloc_var mlx5dv_create_flow_action_esp mlx5dv_create_mkey
+    mlx5dv_alloc_dm mlx5dv_create_flow_action_esp mlx5dv_create_mkey
     mlx5dv_create_steering_anchor mlx5dv_crypto_login_create mlx5dv_dek_create mlx5dv_devx_alloc_msi_vector
     mlx5dv_devx_create_eq mlx5dv_devx_obj_import mlx5dv_devx_umem_import
     mlx5dv_dm_map_op_addr mlx5dv_dr_action_create_aso mlx5dv_dr_action_create_default_miss
@@ -109,5 +111,5 @@ names! { uverbs_unsupported =>
 names! { uverbs_nothing =>
     mlx5dv_devx_obj_unimport
     mlx5dv_devx_umem_unimport mlx5dv_dr_domain_allow_duplicate_rules mlx5dv_dr_domain_set_reclaim_device_memory
-    mlx5dv_free_var mlx5dv_pp_free mlx5dv_var_unimport
+    mlx5dv_pp_free mlx5dv_var_unimport
 }

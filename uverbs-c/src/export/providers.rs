@@ -18,6 +18,7 @@ one! {
     uverbs_efa_query_device => efa::query_device;
     uverbs_efa_query_mr => efa::query_mr;
     uverbs_efa_query_qp_wqs => efa::query_qp_wqs;
+    uverbs_mlx5_alloc_var => mlx5::alloc_var;
     uverbs_mlx5_create_cq => mlx5::create_cq;
     uverbs_mlx5_create_dest_qp => mlx5::create_dest_qp;
     uverbs_mlx5_create_flow => mlx5::create_flow;
@@ -60,6 +61,7 @@ one! {
     uverbs_mlx5_devx_wq_modify => mlx5::wq_modify;
     uverbs_mlx5_devx_wq_query => mlx5::wq_query;
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
+    uverbs_mlx5_free_var => mlx5::free_var;
     uverbs_mlx5_init_obj => mlx5::init_obj;
     uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
     uverbs_mlx5_is_supported => mlx5::is_supported;

@@ -216,6 +216,10 @@ static void memory(void)
 	if (other)
 		mlx5dv_devx_free_uar(other);
 	MAKE("uar: flags", mlx5dv_devx_alloc_uar(context, 4));
+	struct mlx5dv_var *var = MAKE("var", mlx5dv_alloc_var(context, 0));
+	if (var)
+		mlx5dv_free_var(var);
+	MAKE("var: flags", mlx5dv_alloc_var(context, 0x100));
 }
 
 /* A queue of completions and one of receives in memory of their own, and a receiver in front of them. */

@@ -13,10 +13,11 @@ mod tests;
 
 pub(crate) use self::create::{create_cq, create_qp, create_wq};
 pub(crate) use self::devx::{
-    alloc_uar, cq_modify, cq_query, create_cmd_comp, create_event_channel, destroy_cmd_comp,
-    destroy_event_channel, free_uar, general_cmd, get_cmd_comp, get_event, ind_tbl_modify, ind_tbl_query,
-    obj_create, obj_destroy, obj_modify, obj_query, qp_modify, qp_query, query_async, query_eqn, srq_modify,
-    srq_query, subscribe, subscribe_fd, umem_dereg, umem_reg, umem_reg_ex, wq_modify, wq_query,
+    alloc_uar, alloc_var, cq_modify, cq_query, create_cmd_comp, create_event_channel, destroy_cmd_comp,
+    destroy_event_channel, free_uar, free_var, general_cmd, get_cmd_comp, get_event, ind_tbl_modify,
+    ind_tbl_query, obj_create, obj_destroy, obj_modify, obj_query, qp_modify, qp_query, query_async,
+    query_eqn, srq_modify, srq_query, subscribe, subscribe_fd, umem_dereg, umem_reg, umem_reg_ex, wq_modify,
+    wq_query,
 };
 pub(crate) use self::matcher::{
     create_flow, create_flow_matcher, create_flow_sized, create_modify_header, create_packet_reformat,

@@ -109,6 +109,7 @@ fn commands_to_the_firmware_need_a_device_that_takes_them() {
         assert!(obj_create(context, from, 32, room(&mut answer), 64).is_none() && self::errno() == errno);
         assert!(umem_reg(context, from, 32, 0).is_none() && self::errno() == errno);
         assert!(umem_reg_ex(context, None).is_none() && self::errno() == errno);
+        assert!(alloc_var(context, 0).is_none() && self::errno() == errno);
         assert!(alloc_uar(context, 1).is_none() && self::errno() == errno);
         assert!(create_cmd_comp(context).is_none() && self::errno() == errno);
         assert!(create_event_channel(context, 0).is_none() && self::errno() == errno);
@@ -151,6 +152,7 @@ fn objects_of_the_firmware_that_are_none_are_refused() {
     assert!(create_flow_sized(None, from, 0, from, 24).is_none() && errno() == bad);
     // These return nothing.
     free_uar(None);
+    free_var(None);
     destroy_cmd_comp(None);
     destroy_event_channel(None);
     assert!(answer.iter().all(|byte| *byte == 0xa5), "nothing was written");

@@ -3,8 +3,7 @@
 use std::ffi::c_int;
 
 use uverbs::abi::mlx5::UAR_BFREG;
-use uverbs::mlx5::devx::{Uar, UarKind, Umem};
-use uverbs::raw::UmemRange;
+use uverbs::mlx5::devx::{Uar, UarKind, Umem, UmemRange, Var};
 
 use super::known;
 use crate::answer::{Answer, EBADF, EINVAL, EOPNOTSUPP, or_null, returned};
@@ -115,4 +114,35 @@ pub(crate) extern "C" fn alloc_uar(context: Option<&Context>, flags: u32) -> Opt
 
 pub(crate) extern "C" fn free_uar(uar: Option<Box<DevxUar>>) {
     drop(uar);
+}
+
+/// `struct mlx5dv_var`, and what it is for the library.
+#[repr(C)]
+pub(crate) struct DevxVar {
+    page_id: u32,
+    length: u32,
+    mmap_off: i64,
+    comp_mask: u64,
+    _var: Var,
+}
+
+/// `MLX5DV_VAR_ALLOC_FLAG_TLP`.
+const PACKETS: u32 = 1 << 0;
+
+pub(crate) extern "C" fn alloc_var(context: Option<&Context>, flags: u32) -> Option<Box<DevxVar>> {
+    let make = || {
+        let context = known(context)?;
+        if flags & !PACKETS != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        let var = Var::alloc(context, flags != 0)?;
+        let (offset, length) = var.mmap_range();
+        let (page_id, mmap_off) = (var.number(), offset.cast_signed());
+        Ok(Box::new(DevxVar { page_id, length, mmap_off, comp_mask: 0, _var: var }))
+    };
+    or_null(make())
+}
+
+pub(crate) extern "C" fn free_var(var: Option<Box<DevxVar>>) {
+    drop(var);
 }

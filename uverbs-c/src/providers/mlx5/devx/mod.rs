@@ -14,7 +14,7 @@ pub(crate) use self::events::{
     create_cmd_comp, create_event_channel, destroy_cmd_comp, destroy_event_channel, get_cmd_comp, get_event,
     query_async, subscribe, subscribe_fd,
 };
-pub(crate) use self::memory::{alloc_uar, free_uar, umem_dereg, umem_reg, umem_reg_ex};
+pub(crate) use self::memory::{alloc_uar, alloc_var, free_uar, free_var, umem_dereg, umem_reg, umem_reg_ex};
 use super::known;
 use crate::answer::{Answer, Code, EINVAL, or_null, returned};
 use crate::boundary::{Places, Pointer};
