@@ -276,8 +276,8 @@ static void queues(void)
 
 	/* A key for all addresses of the domain's memory in the umem. */
 	command(0x200);
-	put(in, 0x80 + 0x12, 1, 1);	/* lw */
-	put(in, 0x80 + 0x13, 1, 1);	/* lr */
+	put(in, 0x80 + 0x14, 1, 1);	/* lw */
+	put(in, 0x80 + 0x15, 1, 1);	/* lr */
 	put(in, 0x80 + 0x16, 2, 1);	/* access_mode_1_0: pages */
 	put(in, 0x80 + 0x20, 24, 0xffffff);
 	put(in, 0x80 + 0x38, 8, 0x42);
