@@ -20,6 +20,8 @@ vm=$(dirname "$0")/../..
 . "$vm/lib/guest.sh"
 # shellcheck source=tests/vm/mlx5/device.sh
 . "$vm/mlx5/device.sh"
+# shellcheck source=tests/vm/lib/both-sides.sh
+. "$vm/lib/both-sides.sh"
 # shellcheck source=tests/vm/lib/dropin-common.sh
 . "$vm/lib/dropin-common.sh"
 
