@@ -23,6 +23,9 @@ const MATCHER: Kind =
 /// (`MLX5_IB_CREATE_FLOW_MAX_FLOW_ACTIONS`, fs.c, Linux 6.1).
 const MAX_ACTIONS: usize = 8;
 
+/// The firmware refuses such a flow, and the kernel then warns of its own count of destinations (del_hw_fte, fs_core.c, Linux 7.3).
+const NOWHERE: &str = "a flow of packets that come in has a destination, or drops, or passes on";
+
 /// Tables that flows can be in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,7 +90,11 @@ pub struct RawMatching<'a> {
 /// Cheap to clone; destroyed when the last clone and the last flow are gone.
 #[derive(Clone, Debug)]
 #[doc(alias = "mlx5dv_flow_matcher")]
-pub struct FlowMatcher(Arc<Object>);
+pub struct FlowMatcher {
+    object: Arc<Object>,
+    /// Packets that come in: a flow has to say where they go.
+    is_receiving: bool,
+}
 
 impl FlowMatcher {
     /// Creates a matcher. The device sees it with the first flow.
@@ -103,7 +110,7 @@ impl FlowMatcher {
         let &Matching { mask, criteria, priority, table } = matching;
         let table = Some(table.number());
         let raw = RawMatching { mask, criteria, priority, table, flags: None, port: None };
-        Ok(Self(Arc::new(create_matcher(context, "flow_matcher.create", &raw)?)))
+        Self::make(context, &raw)
     }
 
     /// Creates a matcher from the kernel's attributes.
@@ -112,18 +119,27 @@ impl FlowMatcher {
     /// As [`FlowMatcher::create`].
     #[cfg(feature = "raw")]
     pub fn create_raw(context: &Context, matching: &RawMatching<'_>) -> Result<Self> {
-        Ok(Self(Arc::new(create_matcher(context, "flow_matcher.create", matching)?)))
+        Self::make(context, matching)
+    }
+
+    fn make(context: &Context, matching: &RawMatching<'_>) -> Result<Self> {
+        let is_receiving = match matching.table {
+            Some(table) => table == flow_table_type::NIC_RX,
+            None => matching.flags.unwrap_or(0) == 0,
+        };
+        let object = Arc::new(create_matcher(context, "flow_matcher.create", matching)?);
+        Ok(Self { object, is_receiving })
     }
 
     /// The open device to which it belongs.
     pub fn context(&self) -> &Context {
-        self.0.context()
+        self.object.context()
     }
 
     /// Puts a rule in force: `actions` apply to packets whose masked bits are those of `value`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for two tags, for objects of another open device, and for what the kernel
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for two tags, for packets that come in and go nowhere, for objects of another open device, and for what the kernel
     /// refuses, such as an object of the firmware that is no destination or no counter;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for two destinations or two counters, and for what the device lacks;
     /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without `CAP_NET_RAW`.
@@ -137,8 +153,11 @@ impl FlowMatcher {
         for action in actions {
             parts.add(op, self.context(), *action)?;
         }
+        if self.is_receiving && !parts.has_destination() {
+            return Err(Error::refused(op, Errno::EINVAL, NOWHERE));
+        }
         let handles: Vec<u32> = parts.changes.iter().map(HeaderAction::handle).collect();
-        let flow = send(self.context(), op, &parts.request(value, &self.0, &handles))?;
+        let flow = send(self.context(), op, &parts.request(value, &self.object, &handles))?;
         let Parts { qp, object, counter, changes, .. } = parts;
         let objects = object.into_iter().chain(counter.map(|(object, _)| object)).collect();
         Ok(MatchedFlow { flow, _matcher: self.clone(), _qp: qp, _objects: objects, _changes: changes })
@@ -154,7 +173,8 @@ impl FlowMatcher {
     #[doc(alias = "mlx5dv_destroy_flow_matcher")]
     pub fn destroy(mut self) -> Result<(), (Self, Error)> {
         let hint = "a clone or a flow of the matcher still exists";
-        let only = Arc::get_mut(&mut self.0).ok_or_else(|| object::shared("flow_matcher.destroy", hint));
+        let only = Arc::get_mut(&mut self.object);
+        let only = only.ok_or_else(|| object::shared("flow_matcher.destroy", hint));
         only.and_then(Object::release).map_err(|error| (self, error))
     }
 }
@@ -221,13 +241,17 @@ struct Parts {
 }
 
 impl Parts {
+    fn has_destination(&self) -> bool {
+        self.qp.is_some() || self.object.is_some() || self.flags != 0
+    }
+
     fn add(&mut self, op: &'static str, context: &Context, action: FlowAction<'_>) -> Result<()> {
         let refused = |errno, hint| Err(Error::refused(op, errno, hint));
         let is_destination = matches!(
             action,
             FlowAction::ToQueuePair(_) | FlowAction::ToObject(_) | FlowAction::Drop | FlowAction::Pass
         );
-        if is_destination && (self.qp.is_some() || self.object.is_some() || self.flags != 0) {
+        if is_destination && self.has_destination() {
             return refused(Errno::EOPNOTSUPP, "a flow has one destination, or drops, or passes on");
         }
         let other = match action {

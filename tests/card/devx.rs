@@ -148,7 +148,7 @@ fn memory_stays_registered_while_a_queue_is_in_it() {
         let (mut create, mut answer) = request(CREATE_CQ, 272, 16);
         set_word(&mut create, 16 + 12, 4 << 24 | uar.number());
         set_word(&mut create, 16 + 20, devx::event_queue(context, 0).unwrap());
-        set_word(&mut create, 16 + 52, umem.number());
+        set_word(&mut create, 16 + 4, umem.number());
         set_word(&mut create, 16 + 60, 4096);
         set_word(&mut create, 88, umem.number());
         let cq = FirmwareObject::create(context, &create, &mut answer).unwrap();
@@ -178,7 +178,7 @@ fn memory_stays_registered_while_a_queue_is_in_it() {
         }
         // The memory of what is dropped in the wrong order is leaked, not freed: the queue may still write to it.
         let umem = Umem::register(context, &memory, AccessFlags::LOCAL_WRITE, None).unwrap();
-        set_word(&mut create, 16 + 52, umem.number());
+        set_word(&mut create, 16 + 4, umem.number());
         set_word(&mut create, 88, umem.number());
         let uar = Uar::alloc(context, UarKind::NotCached).unwrap();
         set_word(&mut create, 16 + 12, 4 << 24 | uar.number());
@@ -225,7 +225,9 @@ fn a_matcher_takes_packets_to_a_queue_pair_and_counts_and_tags_them() {
         let drop = FlowAction::Drop;
         let count = FlowAction::Count(&counter, 0);
         for (list, errno) in [
-            (&[drop, FlowAction::Pass][..], EOPNOTSUPP),
+            (&[][..], EINVAL),
+            (&[count], EINVAL),
+            (&[drop, FlowAction::Pass], EOPNOTSUPP),
             (&[FlowAction::ToQueuePair(&own.qp), drop], EOPNOTSUPP),
             (&[drop, count, count], EOPNOTSUPP),
             (&[drop, FlowAction::Tag(1), FlowAction::Tag(1)], EINVAL),

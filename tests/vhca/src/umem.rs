@@ -68,7 +68,7 @@ fn fields(opcode: u16, input: &[u8]) -> Option<(Ring, Record)> {
             };
             let record = Record {
                 valid: Field::new(0x6, 1).within(context),
-                number: Field::new(0x1a0, 32).within(context),
+                number: Field::new(0x20, 32).within(context),
                 address: cqc::dbr_addr.within(context),
             };
             Some((ring, record))

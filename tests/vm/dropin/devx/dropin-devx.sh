@@ -31,6 +31,10 @@ calls() {
         "$side" timeout 120 chroot "$root" /tmp/mlx5-devx "$device" "$MLX5_CONTROL" >"$OUT/$name.$side" || return
         tail -n 1 "$OUT/$name.$side" | grep -qx end || return
     done
+    # Only versions after 56 have counters of a bulk.
+    if ! grep -q ^bulk "$OUT/$name.theirs"; then
+        grep -qx 'bulk: 0:0 0:0 0:0 0:0 0:0 2:120 0:0 0:0' "$OUT/$name.ours" && sed -i '/^bulk/d' "$OUT/$name.ours" || return
+    fi
     echo "compared: $(wc -l <"$OUT/$name.ours") lines"
     diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 || return
     grep -qx 'completion: opcode 2, 60 bytes, tag 4660, to 01' "$OUT/$name.ours" &&
@@ -42,7 +46,8 @@ calls() {
 testpmd() { # testpmd ours|theirs ARGUMENT
     printf 'show port summary all\nquit\n' | "$1" timeout 120 chroot "$root" dpdk-testpmd --no-shconf --no-huge -m 100 --no-telemetry \
         --lcores '(0-1)@0' -a "$pci,$2" -- -i --total-num-mbufs=2048 >"$OUT/$name.$1" 2>&1
-    echo "$1 $2: $(grep -c '^Number of available ports: 1' "$OUT/$name.$1") port; $(grep -m 1 'mlx5.*: ' "$OUT/$name.$1")"
+    echo "$1 $2: $(grep -c '^Number of available ports: 1' "$OUT/$name.$1") port"
+    grep '^mlx5.*: ' "$OUT/$name.$1" | grep -v socket
 }
 
 # Without flows of its own, the driver uses the commands to the firmware that it finds.
