@@ -139,8 +139,8 @@ impl FlowMatcher {
     /// Puts a rule in force: `actions` apply to packets whose masked bits are those of `value`.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for two tags, for packets that come in and go nowhere, for objects of another open device, and for what the kernel
-    /// refuses, such as an object of the firmware that is no destination or no counter;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for two tags, for packets that come in and go nowhere, for objects of another open
+    /// device, and for what the kernel refuses, such as an object of the firmware that is no destination or no counter;
     /// [`Unsupported`](crate::ErrorKind::Unsupported) for two destinations or two counters, and for what the device lacks;
     /// [`PermissionDenied`](crate::ErrorKind::PermissionDenied) without `CAP_NET_RAW`.
     ///
