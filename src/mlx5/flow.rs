@@ -1,29 +1,30 @@
 //! Flows that count into a pool.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use uverbs_abi::mlx5::ids::{create_flow_flags, flow, flow_matcher};
+use uverbs_abi::mlx5::ids::create_flow_flags;
 use uverbs_abi::types::qp_type;
+use zerocopy::IntoBytes;
 
+use super::matcher::{NewFlow, RawMatching, create_matcher, send};
 use super::matching::Match;
 use super::pool::PoolCounter;
-use crate::device::context::Context;
-use crate::device::object::{Kind, Object};
+use crate::device::object::Object;
 use crate::flow::{FlowRule, check_destination, explain};
-use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
+#[cfg(feature = "raw")]
+use crate::verbs::qp::create::parts as raw;
 use crate::verbs::qp::{self, QueuePair, RawPacket, RssQueuePair};
 
-/// The parts of a packet that a flow matches.
-const MATCHER: Kind =
-    Kind::OfDriver("flow_matcher.destroy", flow_matcher::OBJECT, flow_matcher::method::DESTROY);
-
 /// A destination for the packets of a flow: a raw packet queue pair, or one that spreads them; sealed.
-pub trait Destination: sealed::Sealed {}
+pub trait Destination: sealed::Sealed + Debug {}
 
 impl Destination for QueuePair<RawPacket> {}
 impl Destination for RssQueuePair {}
+#[cfg(feature = "raw")]
+impl Destination for raw::QueuePair {}
 
 mod sealed {
     use super::{Arc, QueuePair, RawPacket, RssQueuePair, qp};
@@ -43,6 +44,13 @@ mod sealed {
     }
 
     impl Sealed for RssQueuePair {
+        fn target(&self) -> Target<'_> {
+            Target(self.shared())
+        }
+    }
+
+    #[cfg(feature = "raw")]
+    impl Sealed for super::raw::QueuePair {
         fn target(&self) -> Target<'_> {
             Target(self.shared())
         }
@@ -85,55 +93,28 @@ impl PoolCounter {
         check_destination(qp, rule)?;
         let found = Match::new(rule, self.pool().features)?;
         let explained = |error| explain(context, rule.attr(), qp_type::RAW_PACKET, error);
-        let matcher = create_matcher(context, op, &found, rule.attr().priority).map_err(explained)?;
-        let flow = self.send(context, op, &found, (&matcher, qp)).map_err(explained)?;
+        let matching = RawMatching {
+            mask: found.mask.as_bytes(),
+            criteria: found.criteria(),
+            priority: rule.attr().priority,
+            table: None,
+            flags: None,
+            port: None,
+        };
+        let matcher = create_matcher(context, op, &matching).map_err(explained)?;
+        let new = NewFlow {
+            value: found.value.as_bytes(),
+            matcher: matcher.id(),
+            // Packets that are dropped have no destination (get_dests, fs.c).
+            qp: (!found.drop).then(|| qp.object().id()),
+            flags: if found.drop { create_flow_flags::DROP } else { 0 },
+            tag: found.tag,
+            counter: Some((self.pool().row.object.id(), self.index() as u32)),
+            ..NewFlow::default()
+        };
+        let flow = send(context, op, &new).map_err(explained)?;
         Ok(PoolFlow { flow, _matcher: matcher, counter: self.clone(), _qp: qp.clone() })
     }
-
-    fn send(
-        &self,
-        context: &Context,
-        op: &'static str,
-        found: &Match,
-        (matcher, qp): (&Object, &qp::QueuePairCore),
-    ) -> Result<Object> {
-        use flow::create::{
-            ARR_COUNTERS_DEVX, ARR_COUNTERS_DEVX_OFFSET, DEST_QP, FLAGS, HANDLE, MATCH_VALUE, MATCHER, TAG,
-        };
-        let (row, offset) = (self.pool().row.object.id(), self.index() as u32);
-        let mut command = Command::new(op, flow::OBJECT, flow::method::CREATE);
-        command
-            .new_handle(HANDLE)
-            .input(MATCH_VALUE, &found.value)
-            .handle(MATCHER, matcher.id())
-            .input(ARR_COUNTERS_DEVX, &row)
-            .input(ARR_COUNTERS_DEVX_OFFSET, &offset);
-        if let Some(tag) = &found.tag {
-            command.input(TAG, tag);
-        }
-        if found.drop {
-            // Packets that are dropped have no destination (get_dests, fs.c).
-            command.flags(FLAGS, create_flow_flags::DROP);
-        } else {
-            command.handle(DEST_QP, qp.object().id());
-        }
-        context.invoke(&mut command)?;
-        Ok(Object::new(context, Kind::Flow, command.new_handle_of(HANDLE)?))
-    }
-}
-
-fn create_matcher(context: &Context, op: &'static str, found: &Match, priority: u16) -> Result<Object> {
-    use flow_matcher::create::{FLOW_TYPE, HANDLE, MATCH_CRITERIA, MATCH_MASK};
-    let criteria = found.criteria();
-    let mut command = Command::new(op, flow_matcher::OBJECT, flow_matcher::method::CREATE);
-    command
-        .new_handle(HANDLE)
-        .input(MATCH_MASK, &found.mask)
-        // The attribute's element number, zero here, means a normal flow with this priority.
-        .input(FLOW_TYPE, &priority)
-        .input(MATCH_CRITERIA, &criteria);
-    context.invoke(&mut command)?;
-    Ok(Object::new(context, MATCHER, command.new_handle_of(HANDLE)?))
 }
 
 impl PoolFlow {

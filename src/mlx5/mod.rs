@@ -1,4 +1,4 @@
-//! Features of ConnectX only: pools of flow counters that one command reads.
+//! Features of ConnectX only: pools of flow counters that one command reads, and commands to the firmware ([`devx`]).
 //!
 //! Open the context with [`OpenOptions::devx`](crate::OpenOptions::devx) and create a [`CounterPool`] of up to 4,092 counters.
 //! [`PoolCounter::create_flow`] puts a rule in force that counts into one of them. A [`PoolReader`] reads all counters with one
@@ -31,8 +31,10 @@
 //! ```
 
 mod device;
-mod devx;
+pub mod devx;
 mod flow;
+mod header_action;
+mod matcher;
 mod matching;
 mod pool;
 mod queries;
@@ -45,6 +47,10 @@ mod tokio;
 #[cfg(feature = "raw")]
 pub use self::device::address_vector;
 pub use self::flow::{Destination, PoolFlow};
+pub use self::header_action::{HeaderAction, Reformat};
+#[cfg(feature = "raw")]
+pub use self::matcher::RawMatching;
+pub use self::matcher::{FlowAction, FlowMatcher, FlowTable, MatchedFlow, Matching};
 pub use self::pool::{CounterPool, PoolCounter};
 pub use self::queries::PoolQueries;
 pub use self::reader::{PoolReader, Totals, Values};

@@ -11,7 +11,7 @@ use uverbs_abi::mlx5::prm::{
 };
 use zerocopy::FromZeros;
 
-use super::devx;
+use super::devx::command as devx;
 use super::matching::Features;
 use super::queries::PoolQueries;
 use super::reader::{PoolReader, Totals};

@@ -4,12 +4,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use uverbs_abi::mlx5::DevxAsyncCmdHdr;
 use uverbs_abi::mlx5::prm::QueryFlowCounterIn;
 use zerocopy::FromBytes;
 
-use super::devx;
+use super::devx::command as devx;
 use super::pool::PoolCore;
 use super::reader::Values;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -80,21 +79,7 @@ impl PoolQueries {
     /// Takes the next answer, and returns its number.
     pub(super) fn take(&mut self) -> Result<Option<u64>> {
         self.pool.row.object.context().check_origin(OP)?;
-        let mut is_ready = false;
-        let len = loop {
-            match nix::unistd::read(&self.answers, &mut self.answer) {
-                Ok(len) => break len,
-                // If there is nothing to read although the file is readable, the device was removed (devx_async_cmd_event_read and
-                // devx_async_cmd_event_poll, devx.c, Linux 6.1).
-                Err(Errno::EAGAIN) if is_ready => return Err(Error::kernel(OP, Errno::EIO)),
-                Err(Errno::EAGAIN) => is_ready = self.wait(Some(Duration::ZERO))?,
-                Err(Errno::EINTR) => return Ok(None),
-                Err(errno) => return Err(Error::kernel(OP, errno)),
-            }
-            if !is_ready {
-                return Ok(None);
-            }
-        };
+        let Some(len) = devx::take(OP, &self.answers, &mut self.answer)? else { return Ok(None) };
         let head = DevxAsyncCmdHdr::read_from_prefix(&self.answer).map(|(head, _)| head);
         let head = head.ok().filter(|_| len == self.answer.len());
         let head = head.ok_or_else(|| Error::malformed(OP, "an answer of another length"))?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::mlx5::prm::{QueryFlowCounterIn, TrafficCounter};
 
-use super::devx;
+use super::devx::command as devx;
 use super::pool::{PoolCore, PoolCounter};
 use crate::kernel::error::{Error, Result};
 

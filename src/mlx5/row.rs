@@ -5,7 +5,7 @@ use uverbs_abi::mlx5::prm::{
 };
 use zerocopy::{FromBytes, FromZeros};
 
-use super::devx::{self, HEAD};
+use super::devx::command::{self as devx, HEAD};
 use super::reader::Totals;
 use crate::device::object::Object;
 use crate::kernel::error::{Error, Result};

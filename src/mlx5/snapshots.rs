@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uverbs_abi::mlx5::prm::QueryFlowCounterIn;
 
-use super::devx;
+use super::devx::command as devx;
 use super::reader::Totals;
 use super::row::Row;
 use crate::counters::clock::Moment;

@@ -7,5 +7,6 @@ mod common;
 mod bound;
 mod bulk;
 mod bulk_queries;
+mod devx;
 mod offloads;
 mod rss;

@@ -38,6 +38,7 @@ const UNSAFE: &[&str] = &[
     "src/kernel/mapping/source.rs",
     "src/kernel/mapping/value.rs",
     "src/kernel/process.rs",
+    "src/mlx5/devx/umem_at.rs",
     "src/raw.rs",
     "src/soft/connection.rs",
     "src/kernel/transport/contract.rs",

@@ -32,9 +32,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uverbs::raw::{InPlace, Range, Region};
-use uverbs::{CompletionQueue, Mapping, ProtectionDomain, Result};
+use uverbs::{CompletionQueue, Context, Mapping, ProtectionDomain, Result};
 
 pub(crate) use self::lock::{Beside, Lock};
+use crate::providers::{Umem, UmemRange};
 
 /// A pointer in a structure.
 #[repr(transparent)]
@@ -273,6 +274,12 @@ pub(crate) fn given_file(file: c_int) -> Option<ManuallyDrop<File>> {
 pub(crate) fn register(pd: &ProtectionDomain, range: Range) -> Result<Region> {
     // SAFETY: the caller keeps the memory until it is deregistered (last paragraph of the module's page).
     unsafe { pd.register_at(range) }
+}
+
+/// Registers memory of the caller for commands to the firmware.
+pub(crate) fn register_umem(context: &Context, range: UmemRange) -> Result<Umem> {
+    // SAFETY: as for `register` (mlx5dv_devx_umem_reg(3)).
+    unsafe { Umem::register_at(context, range) }
 }
 
 /// Memory that the caller's allocator has returned, which `owner` gives back to it. `None` if there is none.

@@ -6,13 +6,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 use nix::libc;
+use uverbs::{ErrorKind, OpenOptions};
 
 use crate::abi::{self, Function};
-use crate::answer::{Answer, EBADF, EINVAL, minus_one, or_null, returned};
+use crate::answer::{Answer, Code, EBADF, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Handed, Pointer, give_part, given_file, take_part};
 use crate::channel;
 use crate::cq;
 use crate::device::{self, Device};
+use crate::providers::has_devx;
 use crate::providers::rings::with_rings;
 use crate::slots::{FRONT, front, operations, set_poll};
 
@@ -34,10 +36,31 @@ struct Whole {
     context: Context,
 }
 
-fn open(device: Pointer) -> Answer<Pointer> {
+/// Whether a context may send commands to the firmware.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Devx {
+    /// If the device has them, as with libmlx5.
+    IfThere,
+    Needed,
+}
+
+fn open(device: Pointer, devx: Devx) -> Answer<Pointer> {
     let device = device::share(device)?;
-    let context = device.open()?;
+    let with = |devx| device.open(OpenOptions::new().devx(devx));
+    let context = match devx {
+        // The kernel says only that the request is invalid.
+        Devx::Needed => with(true).map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => EINVAL,
+            _ => Code::from(error),
+        })?,
+        Devx::IfThere if has_devx(&device) => with(true).or_else(|_| with(false))?,
+        Devx::IfThere => with(false)?,
+    };
     Ok(give(device, context))
+}
+
+pub(crate) fn open_with(device: Pointer, devx: Devx) -> Pointer {
+    or_null(open(device, devx)).unwrap_or(Pointer::NULL)
 }
 
 fn give(device: Arc<Device>, context: uverbs::Context) -> Pointer {
@@ -73,7 +96,7 @@ pub(crate) extern "C" fn import_device(file: c_int) -> Pointer {
 }
 
 pub(crate) extern "C" fn open_device(device: Pointer) -> Pointer {
-    or_null(open(device)).unwrap_or(Pointer::NULL)
+    open_with(device, Devx::IfThere)
 }
 
 /// Objects that were not destroyed keep the device file open until the process ends.

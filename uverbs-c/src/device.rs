@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc;
+use uverbs::OpenOptions;
 use uverbs::abi::types::node_type;
 use uverbs::raw::{Local, sysfs_root};
 use uverbs::soft::DeviceOnWire;
@@ -143,9 +144,8 @@ impl Device {
         Self { on_wire: Some(on_wire), ..device }
     }
 
-    pub(crate) fn open(&self) -> Answer<uverbs::Context> {
-        let opened = self.on_wire.as_ref().map_or_else(|| self.device.open(), DeviceOnWire::open);
-        Ok(opened?)
+    pub(crate) fn open(&self, options: OpenOptions) -> uverbs::Result<uverbs::Context> {
+        self.on_wire.as_ref().map_or_else(|| options.open(&self.device), DeviceOnWire::open)
     }
 }
 

@@ -6,7 +6,7 @@ use uverbs::abi::flow::{
     self, FlowAttr as KernelAttr, FlowSpecActionCount, FlowSpecActionDrop, FlowSpecActionTag, FlowSpecHdr,
     MAX_SPECS,
 };
-use uverbs::{Counters as LibraryCounters, Flow as Library, FlowRule};
+use uverbs::{Counters as LibraryCounters, Error, Flow as Library, FlowRule};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::abi::{self, FlowAttr};
@@ -14,12 +14,28 @@ use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
 use crate::boundary::Pointer;
 use crate::counters::Counters;
 use crate::owned::{Owned, end};
+use crate::providers::MatchedFlow;
 use crate::qp::Qp;
 
 #[repr(C)]
 pub(crate) struct Flow {
-    c: abi::Flow,
-    pub(crate) flow: Owned<Library>,
+    pub(crate) c: abi::Flow,
+    pub(crate) flow: Owned<Rule>,
+}
+
+/// A rule in force: of libibverbs, or of a matcher.
+pub(crate) enum Rule {
+    Verbs(Library),
+    Matched(MatchedFlow),
+}
+
+impl Rule {
+    fn destroy(self) -> Result<(), (Self, Error)> {
+        match self {
+            Self::Verbs(flow) => flow.destroy().map_err(|(flow, error)| (Self::Verbs(flow), error)),
+            Self::Matched(flow) => flow.destroy().map_err(|(flow, error)| (Self::Matched(flow), error)),
+        }
+    }
 }
 
 /// The layout of a filter: its type in C and in the kernel, the bytes that are copied and those of the kernel's filter, and where value and
@@ -142,7 +158,7 @@ fn create(qp: Option<&Qp>, attr: Pointer) -> Answer<Box<Flow>> {
     let qp = qp.ok_or(EINVAL)?;
     let flow = qp.qp.lock()?.get()?.create_flow(&rule(attr)?)?;
     let c = abi::Flow { comp_mask: 0, context: qp.c.qp_base.context, handle: flow.handle() };
-    Ok(Box::new(Flow { c, flow: Owned::new(flow) }))
+    Ok(Box::new(Flow { c, flow: Owned::new(Rule::Verbs(flow)) }))
 }
 
 pub(crate) extern "C" fn create_flow(qp: Option<&Qp>, attr: Pointer) -> Option<Box<Flow>> {
@@ -150,5 +166,5 @@ pub(crate) extern "C" fn create_flow(qp: Option<&Qp>, attr: Pointer) -> Option<B
 }
 
 pub(crate) extern "C" fn destroy_flow(flow: Option<Box<Flow>>) -> c_int {
-    returned(end(flow, |flow| flow.flow.destroy(Library::destroy)))
+    returned(end(flow, |flow| flow.flow.destroy(Rule::destroy)))
 }

@@ -6,7 +6,7 @@
 
 use crate::abi::{ContextOps, Function};
 use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
-use crate::providers::rings::Rings;
+use crate::providers::{self, rings::Rings};
 use crate::{
     abi, buf, counters, cq, cq_ex, domain, flow, mr, mw, pd, post, qp, query, receive, srq, wq, xrcd,
 };
@@ -45,7 +45,7 @@ pub(crate) fn front() -> [Function; FRONT] {
         112 unsupported_object; // alloc_dm
         120 unsupported; // free_dm
         128 unsupported; // modify_flow_action_esp
-        136 unsupported; // destroy_flow_action
+        136 providers::destroy_flow_action;
         144 unsupported_object; // create_flow_action_esp
         152 unsupported; // modify_qp_rate_limit
         160 domain::alloc_parent_domain;

@@ -118,7 +118,7 @@ extern "C" fn post_wq_recv(wq: &Wq, list: Pointer, bad: Option<&mut Pointer>) ->
 
 #[repr(C)]
 pub(crate) struct Table {
-    c: abi::RwqIndTable,
+    pub(crate) c: abi::RwqIndTable,
     pub(crate) table: Owned<IndirectionTable>,
 }
 

@@ -31,6 +31,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod track;
+mod uar;
 mod windows;
 mod work_queue;
 mod writing;
@@ -56,6 +57,7 @@ use self::shape::QpPlan;
 pub(crate) use self::shared::SharedReceives;
 use self::shared::{Places, SrqPlan};
 pub(crate) use self::state::State;
+pub(crate) use self::uar::UarPage;
 use self::work_queue::WqPlan;
 use super::seam::ContextPlan;
 use crate::kernel::mapping::source::BlockSource;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::mlx5::ids::{uar, uar_alloc_type};
+use uverbs_abi::mlx5::ids::uar_alloc_type;
 use uverbs_abi::mlx5::{AllocUcontextResp, MMAP_NC_PAGE, UAR_SIZE, mmap_offset};
 use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, QpCap, cmd};
@@ -17,7 +17,7 @@ use super::shape::Ends;
 use super::sizes::Wanted;
 use super::{
     Completions, CqPlan, Form, Limits, NO_QUEUES, QpPlan, Receives, Registers, Sends, SharedReceives,
-    SrqPlan, WqPlan,
+    SrqPlan, UarPage, WqPlan,
 };
 use crate::driver::seam::{
     CqShape, CqSide, DriverQp, Kernel, Planned, QpQueues, QpShape, Queues, Sides, own,
@@ -205,23 +205,10 @@ fn most_cqe(kernel: &dyn Kernel) -> Result<u32> {
     Ok(response.base.max_cqe)
 }
 
-/// Allocates and maps a page of registers (`UVERBS_HANDLER(MLX5_IB_METHOD_UAR_OBJ_ALLOC)`, main.c, Linux 6.1). It is neither cached nor
-/// write-combining, because doorbells are single stores.
+/// Allocates and maps a page of registers. It is neither cached nor write-combining, because doorbells are single stores.
 fn map_registers(op: &'static str, kernel: &dyn Kernel) -> Result<Registers> {
-    let (mut offset, mut length, mut id) = (0_u64, 0_u32, 0_u32);
-    let mut command = Command::new("uar.alloc", uar::OBJECT, uar::method::ALLOC);
-    command
-        .new_handle(uar::alloc::HANDLE)
-        .value(uar::alloc::TYPE, uar_alloc_type::NC)
-        .output(uar::alloc::MMAP_OFFSET, offset.as_mut_bytes())
-        .output(uar::alloc::MMAP_LENGTH, length.as_mut_bytes())
-        .output(uar::alloc::PAGE_ID, id.as_mut_bytes());
-    kernel.invoke(&mut command)?;
-    let page = kernel.map(op, offset, length as usize)?;
-    if page.len() < UAR_SIZE {
-        return Err(Error::malformed(op, "a page of registers that is none"));
-    }
-    Ok(Registers { page, id: Some(id), offset })
+    let made = UarPage::alloc(kernel, uar_alloc_type::NC)?;
+    Ok(Registers { page: made.map(op, kernel)?, id: Some(made.number), offset: made.offset })
 }
 
 /// The first of the pages that the kernel created with the context; there is no other (`uar_mmap`, main.c, and `alloc_bfreg`, qp.c, Linux

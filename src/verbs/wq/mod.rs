@@ -213,6 +213,12 @@ impl WorkQueueState {
     }
 }
 
+impl WorkQueueCore {
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
 impl WorkQueue {
     pub(crate) fn shared(&self) -> &Arc<WorkQueueCore> {
         &self.shared

@@ -36,6 +36,10 @@ pub(crate) struct IndirectionTableCore {
 }
 
 impl IndirectionTableCore {
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.object.id()
     }

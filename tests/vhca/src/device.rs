@@ -11,7 +11,7 @@ use crate::object::Objects;
 use crate::packet::VXLAN_PORT;
 use crate::port::Port;
 use crate::port_counter::PortCounts;
-use crate::queue::{CompletionEntry, Cq, Eq, Posted, ReceiveRing, Rq, Sq, event};
+use crate::queue::{CompletionEntry, Cq, Eq, Pages, Posted, ReceiveRing, Rq, Sq, event};
 use crate::queue_counter::CounterSets;
 use crate::rss::{Rqt, Tir};
 use crate::server::LAYOUT;
@@ -61,6 +61,8 @@ pub(crate) struct Device {
     pub(crate) contexts: BTreeMap<crate::object::Handle, Vec<u8>>,
     pub(crate) transport: Transport,
     pub(crate) port: Port,
+    /// Memory of programs, by its number.
+    pub(crate) umems: BTreeMap<u32, Pages>,
     pub(crate) mkeys: Mkeys,
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
@@ -100,6 +102,7 @@ impl Device {
             contexts: BTreeMap::new(),
             transport: Transport::default(),
             port: Port::default(),
+            umems: BTreeMap::new(),
             mkeys: Mkeys::default(),
             steering: Steering::default(),
             counters: Counters::default(),
@@ -138,6 +141,7 @@ impl Device {
         self.contexts.clear();
         self.transport = Transport::default();
         self.port.reset();
+        self.umems.clear();
         self.mkeys = Mkeys::default();
         self.steering = Steering::default();
         self.counters = Counters::default();

@@ -22,6 +22,7 @@ mod server;
 mod steering;
 mod traffic;
 mod transport;
+mod umem;
 mod wire;
 
 use std::error::Error;

@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     FlowEntry,
     Counter,
     CounterSet,
+    /// Memory that such commands name.
+    Umem,
     /// A user context, for commands that a program writes itself.
     Uctx,
 }
@@ -44,6 +46,19 @@ impl Kind {
             Self::XrcSrq | Self::Rmp => Self::Srq,
             kind => kind,
         }
+    }
+
+    /// What a command creates in memory that a program names.
+    pub(crate) fn created_by(opcode: u16) -> Option<Self> {
+        Some(match opcode {
+            0x200 => Self::Mkey,
+            0x400 => Self::Cq,
+            0x500 => Self::Qp,
+            0x904 => Self::Sq,
+            0x908 => Self::Rq,
+            0x90c => Self::Rmp,
+            _ => return None,
+        })
     }
 
     /// The first number. Doorbell pages begin after the initialisation segment and the interrupt table.
@@ -229,6 +244,17 @@ impl Objects {
         self.live.clear();
         self.lowest.clear();
         self.user = 0;
+    }
+
+    /// Makes an object use others too.
+    ///
+    /// # Errors
+    /// As [`rebind`](Self::rebind).
+    pub(crate) fn also(&mut self, handle: Handle, uses: Vec<Handle>) -> Result<(), Status> {
+        self.expect(handle)?;
+        self.take(&uses)?;
+        self.live.entry(handle).and_modify(|entry| entry.uses.extend(uses));
+        Ok(())
     }
 
     /// Changes what an object uses.

@@ -1,7 +1,7 @@
 //! The targets of the jumps in the driver libraries that belong to this one (`../../mlx5/`, `../../efa/`).
 
 use super::one;
-use crate::convert::{nothing, unsupported, unsupported_minus_one, unsupported_object};
+use crate::convert::{nothing, unsupported, unsupported_object};
 use crate::providers::{efa, mlx5};
 
 one! {
@@ -18,12 +18,50 @@ one! {
     uverbs_efa_query_device => efa::query_device;
     uverbs_efa_query_mr => efa::query_mr;
     uverbs_efa_query_qp_wqs => efa::query_qp_wqs;
+    uverbs_mlx5_alloc_var => mlx5::alloc_var;
     uverbs_mlx5_create_cq => mlx5::create_cq;
     uverbs_mlx5_create_dest_qp => mlx5::create_dest_qp;
+    uverbs_mlx5_create_flow => mlx5::create_flow;
+    uverbs_mlx5_create_flow_matcher => mlx5::create_flow_matcher;
+    uverbs_mlx5_create_flow_sized => mlx5::create_flow_sized;
+    uverbs_mlx5_create_modify_header => mlx5::create_modify_header;
+    uverbs_mlx5_create_packet_reformat => mlx5::create_packet_reformat;
     uverbs_mlx5_create_qp => mlx5::create_qp;
     uverbs_mlx5_create_wq => mlx5::create_wq;
     uverbs_mlx5_destroy_action => mlx5::destroy_action;
+    uverbs_mlx5_destroy_flow_matcher => mlx5::destroy_flow_matcher;
+    uverbs_mlx5_devx_alloc_uar => mlx5::alloc_uar;
+    uverbs_mlx5_devx_cq_modify => mlx5::cq_modify;
+    uverbs_mlx5_devx_cq_query => mlx5::cq_query;
+    uverbs_mlx5_devx_create_cmd_comp => mlx5::create_cmd_comp;
+    uverbs_mlx5_devx_create_event_channel => mlx5::create_event_channel;
+    uverbs_mlx5_devx_destroy_cmd_comp => mlx5::destroy_cmd_comp;
+    uverbs_mlx5_devx_destroy_event_channel => mlx5::destroy_event_channel;
+    uverbs_mlx5_devx_free_uar => mlx5::free_uar;
+    uverbs_mlx5_devx_general_cmd => mlx5::general_cmd;
+    uverbs_mlx5_devx_get_cmd_comp => mlx5::get_cmd_comp;
+    uverbs_mlx5_devx_get_event => mlx5::get_event;
+    uverbs_mlx5_devx_ind_tbl_modify => mlx5::ind_tbl_modify;
+    uverbs_mlx5_devx_ind_tbl_query => mlx5::ind_tbl_query;
+    uverbs_mlx5_devx_obj_create => mlx5::obj_create;
+    uverbs_mlx5_devx_obj_destroy => mlx5::obj_destroy;
+    uverbs_mlx5_devx_obj_modify => mlx5::obj_modify;
+    uverbs_mlx5_devx_obj_query => mlx5::obj_query;
+    uverbs_mlx5_devx_qp_modify => mlx5::qp_modify;
+    uverbs_mlx5_devx_qp_query => mlx5::qp_query;
+    uverbs_mlx5_devx_query_async => mlx5::query_async;
+    uverbs_mlx5_devx_query_eqn => mlx5::query_eqn;
+    uverbs_mlx5_devx_srq_modify => mlx5::srq_modify;
+    uverbs_mlx5_devx_srq_query => mlx5::srq_query;
+    uverbs_mlx5_devx_subscribe => mlx5::subscribe;
+    uverbs_mlx5_devx_subscribe_fd => mlx5::subscribe_fd;
+    uverbs_mlx5_devx_umem_dereg => mlx5::umem_dereg;
+    uverbs_mlx5_devx_umem_reg => mlx5::umem_reg;
+    uverbs_mlx5_devx_umem_reg_ex => mlx5::umem_reg_ex;
+    uverbs_mlx5_devx_wq_modify => mlx5::wq_modify;
+    uverbs_mlx5_devx_wq_query => mlx5::wq_query;
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
+    uverbs_mlx5_free_var => mlx5::free_var;
     uverbs_mlx5_init_obj => mlx5::init_obj;
     uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
     uverbs_mlx5_is_supported => mlx5::is_supported;
@@ -32,6 +70,5 @@ one! {
     uverbs_mlx5_set_context_attr => mlx5::set_context_attr;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;
-    uverbs_unsupported_minus_one => unsupported_minus_one;
     uverbs_unsupported_object => unsupported_object;
 }

@@ -152,16 +152,20 @@ impl QueuePair {
         receives: Option<&mut ReceiveQueue>,
     ) -> Result<()> {
         self.shared.modify(self.type_, request)?;
-        // The queues get the state that was requested.
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
-            if let Some(sends) = sends {
-                sends.enter(request.qp_state);
-            }
-            if let Some(receives) = receives {
-                receives.enter(request.qp_state);
-            }
+            self.entered(request.qp_state, sends, receives);
         }
         Ok(())
+    }
+
+    /// The queues get the state that was requested, one of [`uverbs_abi::types::qp_state`].
+    pub fn entered(&self, state: u8, sends: Option<&mut SendQueue>, receives: Option<&mut ReceiveQueue>) {
+        if let Some(sends) = sends {
+            sends.enter(state);
+        }
+        if let Some(receives) = receives {
+            receives.enter(state);
+        }
     }
 
     /// The attributes that the kernel returns.

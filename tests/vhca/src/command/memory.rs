@@ -1,4 +1,4 @@
-//! Commands for memory keys.
+//! Commands for memory keys, and for memory that programs name by a number.
 
 use super::Status;
 use super::object::{NUMBER, named};
@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::ifc::command::{create_mkey_in, query_mkey_out};
 use crate::ifc::context::mkc;
 use crate::object::{Handle, Kind};
+use crate::umem;
 
 pub(super) fn create(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let context = input.part(create_mkey_in::memory_key_mkey_entry);
@@ -31,5 +32,19 @@ pub(super) fn query(device: &mut Device, input: &[u8], output: &mut [u8]) -> Res
 pub(super) fn destroy(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
     device.objects.destroy(named(Kind::Mkey, input))?;
     device.mkeys.remove(input.num(NUMBER));
+    Ok(())
+}
+
+pub(super) fn create_umem(device: &mut Device, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
+    let pages = umem::pages(input)?;
+    let number = device.objects.create(Kind::Umem, Vec::new())?;
+    device.umems.insert(number, pages);
+    output.set(NUMBER, number);
+    Ok(())
+}
+
+pub(super) fn destroy_umem(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    device.objects.destroy(named(Kind::Umem, input))?;
+    device.umems.remove(&input.num(NUMBER));
     Ok(())
 }

@@ -29,6 +29,8 @@ pub(crate) use self::worker::work;
 use crate::bits::{Bits, BitsMut};
 use crate::device::Device;
 use crate::ifc::command::{alloc_pd_in, alloc_pd_out};
+use crate::object::Kind;
+use crate::umem;
 
 /// Why a command was refused. The numbers are those of `MLX5_CMD_STAT_*` in the kernel's `include/linux/mlx5/device.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,13 +72,32 @@ pub(crate) fn execute(device: &mut Device, input: &[u8], output: &mut [u8]) {
 
 fn run(device: &mut Device, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Status> {
     let command = Command::find(opcode).ok_or(Status::BadOpcode)?;
+    device.objects.act_for(input.num(alloc_pd_in::uid) as u16)?;
+    let done = run_for_user(device, command, input, output);
+    device.objects.act_for(0).and(done)
+}
+
+fn run_for_user(
+    device: &mut Device,
+    command: &Command,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Status> {
+    // Memory that a program names by its number is replaced by its pages.
+    let resolved = umem::resolved(device, command.opcode, input)?;
+    let (input, uses) = match &resolved {
+        Some((input, uses)) => (&input[..], uses.clone()),
+        None => (input, Vec::new()),
+    };
     if input.len() < command.input {
         return Err(Status::BadInputLength);
     }
     if output.len() < command.output {
         return Err(Status::BadOutputLength);
     }
-    device.objects.act_for(input.num(alloc_pd_in::uid) as u16)?;
-    let done = (command.run)(device, input, output);
-    device.objects.act_for(0).and(done)
+    (command.run)(device, input, output)?;
+    match Kind::created_by(command.opcode) {
+        Some(kind) if !uses.is_empty() => device.objects.also(object::named(kind, output), uses),
+        _ => Ok(()),
+    }
 }

@@ -128,6 +128,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x93c, "MODIFY_FLOW_TABLE", 64, 8, flow::modify_table),
     command(0xa04, "CREATE_UCTX", 16, 16, object::create_uctx),
     command(0xa06, "DESTROY_UCTX", 16, 8, object::destroy_uctx),
+    command(0xa08, "CREATE_UMEM", 48, 16, memory::create_umem),
+    command(0xa0a, "DESTROY_UMEM", 16, 8, memory::destroy_umem),
 ];
 
 impl Command {

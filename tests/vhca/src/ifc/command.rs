@@ -304,6 +304,15 @@ layouts! {
     destroy_uctx_in {
         uid: 0x50 + 16,
     }
+    create_umem_in {
+        umem: 0x80 + 256,
+    }
+    umem {
+        log_page_size: 0x9b + 5,
+        page_offset: 0xa0 + 32,
+        num_of_mtt: 0xc0 + 64,
+        mtt: 0x100 + 0,
+    }
     add_vxlan_udp_dport_in {
         vxlan_udp_port: 0x70 + 16,
     }

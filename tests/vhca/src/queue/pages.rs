@@ -33,6 +33,34 @@ impl Pages {
         Ok(Self { pages, shift, start, len })
     }
 
+    /// Whole pages but for the beginning of the first, of `offset` bytes.
+    ///
+    /// # Errors
+    /// `BadParameter` for pages that are too large, none, or an offset that is not in the first.
+    pub(crate) fn from_offset(list: &[u8], log_page: u32, offset: u64) -> Result<Self, Status> {
+        let (list, _) = list.as_chunks::<8>();
+        let shift = log_page + 12;
+        if shift > 31 || list.is_empty() || offset >> shift != 0 {
+            return Err(Status::BadParameter);
+        }
+        let pages: Vec<_> = list.iter().map(|page| u64::from_be_bytes(*page) & !0xfff).collect();
+        let len = ((pages.len() as u64) << shift) - offset;
+        Ok(Self { pages, shift, start: offset, len })
+    }
+
+    /// The pages of 4 KiB from a byte of the buffer to its end, and where in the first of them the byte is. `None` for a byte outside.
+    pub(crate) fn from(&self, offset: u64) -> Option<(Vec<u64>, u64)> {
+        if offset >= self.len {
+            return None;
+        }
+        let (from, end) = (self.start + offset, self.start + self.len);
+        let pages = (from >> 12..end.div_ceil(1 << 12)).map(|page| {
+            let at = page << 12;
+            Some(self.pages.get((at >> self.shift) as usize)? + (at & ((1 << self.shift) - 1)))
+        });
+        Some((pages.collect::<Option<_>>()?, from & 0xfff))
+    }
+
     /// A part of the buffer.
     pub(crate) fn within(&self, offset: u64, len: u64) -> Self {
         Self { pages: self.pages.clone(), shift: self.shift, start: self.start + offset, len }

@@ -3,6 +3,8 @@
 //! Source of layouts, checks and errors: mlx5dv.h, and providers/mlx5/mlx5.c, verbs.c and cq.c, rdma-core 65.
 
 mod create;
+mod devx;
+mod matcher;
 mod memory;
 mod objects;
 mod steering;
@@ -10,6 +12,17 @@ mod steering;
 mod tests;
 
 pub(crate) use self::create::{create_cq, create_qp, create_wq};
+pub(crate) use self::devx::{
+    alloc_uar, alloc_var, cq_modify, cq_query, create_cmd_comp, create_event_channel, destroy_cmd_comp,
+    destroy_event_channel, free_uar, free_var, general_cmd, get_cmd_comp, get_event, ind_tbl_modify,
+    ind_tbl_query, obj_create, obj_destroy, obj_modify, obj_query, qp_modify, qp_query, query_async,
+    query_eqn, srq_modify, srq_query, subscribe, subscribe_fd, umem_dereg, umem_reg, umem_reg_ex, wq_modify,
+    wq_query,
+};
+pub(crate) use self::matcher::{
+    create_flow, create_flow_matcher, create_flow_sized, create_modify_header, create_packet_reformat,
+    destroy_flow_action, destroy_flow_matcher,
+};
 pub(crate) use self::memory::set_context_attr;
 pub(crate) use self::objects::{init_obj, init_obj_0};
 pub(crate) use self::steering::{create_dest_qp, destroy_action};
@@ -21,8 +34,8 @@ use uverbs::abi::types::driver_id;
 
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, returned};
 use crate::boundary::{Places, Pointer};
-use crate::context::{self, Context};
-use crate::device;
+use crate::context::{self, Context, Devx};
+use crate::device::{self, Device};
 
 /// The known part of `struct mlx5dv_context`. Later fields are written only for callers that request them.
 #[repr(C)]
@@ -134,14 +147,19 @@ pub(crate) struct ContextAttr {
     comp_mask: u64,
 }
 
-/// Opens a device. There is no context that may send commands to the firmware (`MLX5DV_CONTEXT_FLAGS_DEVX`): callers then open the device
-/// by `ibv_open_device`.
+/// `MLX5DV_CONTEXT_FLAGS_DEVX`: the context may send commands to the firmware, or there is none.
+const DEVX: u32 = 1 << 0;
+
+/// Opens a device.
 pub(crate) extern "C" fn open_device(device: Pointer, attr: Option<&ContextAttr>) -> Pointer {
     let refused = match attr {
         Some(ContextAttr { flags: 0, comp_mask: 0 }) if is_known(device) => {
             return context::open_device(device);
         }
-        Some(ContextAttr { comp_mask: 0, .. }) => EOPNOTSUPP,
+        Some(ContextAttr { flags: DEVX, comp_mask: 0 }) if is_known(device) => {
+            return context::open_with(device, Devx::Needed);
+        }
+        Some(ContextAttr { flags: 0 | DEVX, comp_mask: 0 }) => EOPNOTSUPP,
         _ => EINVAL,
     };
     refused.set();
@@ -158,5 +176,10 @@ pub(crate) extern "C" fn is_supported(device: Pointer) -> bool {
 
 /// Whether a device is one of mlx5.
 fn is_known(device: Pointer) -> bool {
-    device::share(device).is_ok_and(|device| device.device.driver_id() == driver_id::MLX5)
+    device::share(device).is_ok_and(|device| has_devx(&device))
+}
+
+/// Whether a device is one whose firmware may take commands.
+pub(crate) fn has_devx(device: &Device) -> bool {
+    device.device.driver_id() == driver_id::MLX5
 }

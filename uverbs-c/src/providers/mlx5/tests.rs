@@ -90,3 +90,81 @@ fn a_file_that_is_none_of_a_device_is_not_imported() {
     // A refusal leaves it open.
     assert!(nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_GETFD).is_ok());
 }
+
+/// Room for an answer that must stay as it is.
+fn room(answer: &mut [u8; 64]) -> Places<'_, u8> {
+    *answer = [0xa5; 64];
+    Places::of(answer)
+}
+
+#[test]
+fn commands_to_the_firmware_need_a_device_that_takes_them() {
+    let (bad, lacks) = (EINVAL.get(), EOPNOTSUPP.get());
+    let world = World::new();
+    let context = world.context();
+    let request = [0_u8; 32];
+    let (from, mut answer) = (Pointer::to_first(&request), [0; 64]);
+    for (context, errno) in [(None, bad), (Some(context), lacks)] {
+        assert_eq!(general_cmd(context, from, 32, room(&mut answer), 64), errno);
+        assert!(obj_create(context, from, 32, room(&mut answer), 64).is_none() && self::errno() == errno);
+        assert!(umem_reg(context, from, 32, 0).is_none() && self::errno() == errno);
+        assert!(umem_reg_ex(context, None).is_none() && self::errno() == errno);
+        assert!(alloc_var(context, 0).is_none() && self::errno() == errno);
+        assert!(alloc_uar(context, 1).is_none() && self::errno() == errno);
+        assert!(create_cmd_comp(context).is_none() && self::errno() == errno);
+        assert!(create_event_channel(context, 0).is_none() && self::errno() == errno);
+        assert_eq!(query_eqn(context, 0, Places::of(&mut [0])), errno);
+        assert!(create_flow_matcher(context, from).is_none() && self::errno() == errno);
+        assert!(create_modify_header(context, 8, from, 0).is_none() && self::errno() == errno);
+        assert!(create_packet_reformat(context, 8, from, 0, 0).is_none() && self::errno() == errno);
+    }
+    assert!(answer.iter().all(|byte| *byte == 0xa5), "nothing was written");
+}
+
+#[test]
+fn objects_of_the_firmware_that_are_none_are_refused() {
+    let bad = EINVAL.get();
+    let (request, mut answer) = ([0_u8; 32], [0; 64]);
+    let from = Pointer::to_first(&request);
+    assert_eq!(obj_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(obj_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(obj_destroy(None), bad);
+    assert_eq!(cq_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(cq_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(qp_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(qp_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(srq_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(srq_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(wq_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(wq_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(ind_tbl_query(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(ind_tbl_modify(None, from, 32, room(&mut answer), 64), bad);
+    assert_eq!(query_async(None, from, 32, 64, 1, None), bad);
+    assert_eq!(get_cmd_comp(None, room(&mut answer), 64), bad);
+    assert_eq!(get_event(None, room(&mut answer), 64), -1);
+    assert_eq!(errno(), bad);
+    assert_eq!(subscribe(None, None, 2, from, 0), bad);
+    assert_eq!(subscribe_fd(None, 0, None, 0), bad);
+    assert_eq!(umem_dereg(None), bad);
+    assert_eq!(destroy_flow_matcher(None), bad);
+    assert_eq!(destroy_flow_action(None), bad);
+    assert!(create_flow(None, from, 0, from).is_none() && errno() == bad);
+    assert!(create_flow_sized(None, from, 0, from, 24).is_none() && errno() == bad);
+    // These return nothing.
+    free_uar(None);
+    free_var(None);
+    destroy_cmd_comp(None);
+    destroy_event_channel(None);
+    assert!(answer.iter().all(|byte| *byte == 0xa5), "nothing was written");
+}
+
+#[test]
+fn queues_of_other_drivers_have_no_commands() {
+    let lacks = EOPNOTSUPP.get();
+    let world = World::new();
+    let (request, mut answer) = ([0_u8; 32], [0; 64]);
+    let from = Pointer::to_first(&request);
+    assert_eq!(cq_query(Some(&world.sent), from, 32, room(&mut answer), 64), lacks);
+    assert_eq!(cq_modify(Some(&world.sent), from, 32, room(&mut answer), 64), lacks);
+    assert!(answer.iter().all(|byte| *byte == 0xa5), "nothing was written");
+}

@@ -1,32 +1,29 @@
-//! DEVX: commands to the firmware, which the kernel passes on.
-//!
-//! The kernel reads the opcode and the object of a command, fills in the user context, and copies the rest unchanged (devx.c, Linux 6.1).
-//! It reads the object's number at the place for that kind of command, even if the command is too short to contain it. Commands are
-//! therefore sent in full, by types with the full length.
+//! Commands to the firmware, which the kernel passes on, and what their answers say.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::ids::{devx, devx_async_cmd_fd, devx_obj};
 use uverbs_abi::mlx5::prm::{
-    AllocFlowCounterIn, AllocFlowCounterOut, CMD_OP_QUERY_HCA_CAP, CmdOut, HCA_CAP_SIZE, QueryFlowCounterIn,
-    QueryHcaCapIn,
+    AllocFlowCounterIn, AllocFlowCounterOut, CMD_OP_QUERY_HCA_CAP, CmdOut, HCA_CAP_SIZE, QueryHcaCapIn,
 };
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::device::context::Context;
 use crate::device::object::{Kind, Object};
 use crate::kernel::command::Command;
 use crate::kernel::error::{Error, Result};
+use crate::kernel::event;
 
 /// Size in bytes of the head of an answer, before the requested data.
-pub(super) const HEAD: usize = size_of::<CmdOut>();
+pub(in crate::mlx5) const HEAD: usize = size_of::<CmdOut>();
 
 /// An object that a command to the firmware has created.
-const OBJECT: Kind = Kind::OfDriver("devx.destroy", devx_obj::OBJECT, devx_obj::method::DESTROY);
+pub(super) const OBJECT: Kind = Kind::OfDriver("devx.destroy", devx_obj::OBJECT, devx_obj::method::DESTROY);
 
 /// One kind of the device's capabilities.
-pub(super) fn capabilities(context: &Context, op: &'static str, kind: u16) -> Result<Vec<u8>> {
+pub(in crate::mlx5) fn capabilities(context: &Context, op: &'static str, kind: u16) -> Result<Vec<u8>> {
     let request = QueryHcaCapIn {
         opcode: CMD_OP_QUERY_HCA_CAP.into(),
         op_mod: kind.into(),
@@ -42,7 +39,7 @@ pub(super) fn capabilities(context: &Context, op: &'static str, kind: u16) -> Re
 }
 
 /// Allocates counters. Returns the object, and the firmware's number of the first counter.
-pub(super) fn alloc_counters(
+pub(in crate::mlx5) fn alloc_counters(
     context: &Context,
     op: &'static str,
     request: &AllocFlowCounterIn,
@@ -57,12 +54,12 @@ pub(super) fn alloc_counters(
     Ok((Object::new(context, OBJECT, handle), answer.flow_counter_id.get()))
 }
 
-/// Reads counters of `object`. The answer is a [`CmdOut`] followed by the counters.
+/// Reads an object, such as counters. The answer is a [`CmdOut`] followed by what was asked for.
 #[inline]
-pub(super) fn query(
+pub(in crate::mlx5) fn query<T: IntoBytes + Immutable + ?Sized>(
     object: &Object,
     op: &'static str,
-    request: &QueryFlowCounterIn,
+    request: &T,
     answer: &mut [u8],
 ) -> Result<()> {
     use devx_obj::query::{CMD_IN, CMD_OUT, HANDLE};
@@ -72,11 +69,11 @@ pub(super) fn query(
     judge(op, sent, answer)
 }
 
-/// Begins to read counters of `object`. The answer, of `len` bytes after `number`, arrives in the file `answers`.
-pub(super) fn start_query(
+/// Begins to read an object. The answer, of `len` bytes after `number`, arrives in the file `answers`.
+pub(in crate::mlx5) fn start_query<T: IntoBytes + Immutable + ?Sized>(
     object: &Object,
     op: &'static str,
-    request: &QueryFlowCounterIn,
+    request: &T,
     len: usize,
     (answers, number): (BorrowedFd<'_>, u64),
 ) -> Result<()> {
@@ -91,8 +88,27 @@ pub(super) fn start_query(
     object.context().invoke(&mut command).map_err(|error| of_function(op, error))
 }
 
+/// Takes the next answer from such a file, which does not block, and returns its length in bytes; none if there is none yet.
+pub(in crate::mlx5) fn take(op: &'static str, answers: &OwnedFd, place: &mut [u8]) -> Result<Option<usize>> {
+    let mut is_ready = false;
+    loop {
+        match nix::unistd::read(answers, place) {
+            Ok(len) => return Ok(Some(len)),
+            // If there is nothing to read although the file is readable, the device was removed (devx_async_cmd_event_read and
+            // devx_async_cmd_event_poll, devx.c, Linux 6.1).
+            Err(Errno::EAGAIN) if is_ready => return Err(Error::kernel(op, Errno::EIO)),
+            Err(Errno::EAGAIN) => is_ready = event::wait(op, answers, Some(Duration::ZERO))?,
+            Err(Errno::EINTR) => return Ok(None),
+            Err(errno) => return Err(Error::kernel(op, errno)),
+        }
+        if !is_ready {
+            return Ok(None);
+        }
+    }
+}
+
 /// Creates a file in which answers arrive.
-pub(super) fn answers(context: &Context, op: &'static str) -> Result<OwnedFd> {
+pub(in crate::mlx5) fn answers(context: &Context, op: &'static str) -> Result<OwnedFd> {
     let mut command = Command::new(op, devx_async_cmd_fd::OBJECT, devx_async_cmd_fd::method::ALLOC);
     command.new_fd(devx_async_cmd_fd::alloc::HANDLE);
     context.invoke(&mut command)?;
@@ -100,7 +116,7 @@ pub(super) fn answers(context: &Context, op: &'static str) -> Result<OwnedFd> {
 }
 
 /// The result of a command: the kernel returns EREMOTEIO if the firmware refused it, and the answer contains the reason.
-pub(super) fn judge(op: &'static str, sent: Result<()>, answer: &[u8]) -> Result<()> {
+pub(in crate::mlx5) fn judge(op: &'static str, sent: Result<()>, answer: &[u8]) -> Result<()> {
     let head = CmdOut::read_from_prefix(answer).map_or_else(|_| CmdOut::new_zeroed(), |(head, _)| head);
     match sent {
         Ok(()) if head.status == 0 => Ok(()),
@@ -112,7 +128,7 @@ pub(super) fn judge(op: &'static str, sent: Result<()>, answer: &[u8]) -> Result
 }
 
 /// The device is being removed if the driver does not send commands to the firmware any more (cmd_exec, cmd.c, Linux 6.1).
-fn of_function(op: &'static str, error: Error) -> Error {
+pub(super) fn of_function(op: &'static str, error: Error) -> Error {
     if error.errno() == Some(Errno::ENXIO as i32) { Error::kernel(op, Errno::EIO) } else { error }
 }
 
