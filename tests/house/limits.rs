@@ -18,6 +18,17 @@ const NUMBERED: &[&str] = &["outside(", "beyond(", "limit(", "size(", "what:", "
 /// Messages with such a word that are about something else, or where the number is told in another way.
 const OTHERS: &[(&str, &[&str])] = &[
     (
+        "why a finding of `uverbs doctor` matters, and what mends it: what was seen has the numbers",
+        &[
+            "registered memory and queues are locked; beyond the limit registrations and queue pairs are refused with ENOMEM",
+            "rxe has messages of 8 MiB at most",
+            "send larger ones in parts, or use Linux 6.12",
+            "smaller packets cost bandwidth, and both sides must have one size",
+            "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1; all users: /etc/security/limits.d",
+            "| `max_msg_sz` of rxe | 8 MiB | 2 GiB | 2 GiB |",
+        ],
+    ),
+    (
         "a text: the parser that refuses it prints it before",
         &[
             "a MAC address has six parts, not more",
