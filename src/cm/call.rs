@@ -16,17 +16,18 @@ use crate::kernel::error::Result;
 pub(super) struct Call<'s> {
     shared: &'s Shared,
     uid: u64,
-    /// From when it waits.
-    ticket: Option<u64>,
+    ticket: u64,
+    /// Whether its waker is kept: until an event is given to it.
+    is_kept: bool,
 }
 
 impl<'s> Call<'s> {
     pub(super) fn new(shared: &'s Shared, uid: u64) -> Self {
-        Self { shared, uid, ticket: None }
+        Self { shared, uid, ticket: Dispatch::number(), is_kept: false }
     }
 
-    pub(super) fn ticket(&mut self) -> u64 {
-        *self.ticket.get_or_insert_with(Dispatch::number)
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket
     }
 
     /// The next event. If there is none, the waker is called when there is one.
@@ -43,16 +44,22 @@ impl<'s> Call<'s> {
     ) -> Poll<Result<Box<EventResp>>> {
         self.shared.check_origin(op)?;
         let mut dispatch = self.shared.dispatch();
-        if let Some(event) = dispatch.take(self.uid) {
-            return Poll::Ready(Ok(event));
+        match dispatch.take(self.uid, self.ticket, waker) {
+            Ok(event) => {
+                // Whoever has put it there took all wakers.
+                self.is_kept = false;
+                Poll::Ready(Ok(event))
+            }
+            Err(old) => {
+                self.is_kept = true;
+                if let Some(behind) = behind {
+                    dispatch.put_behind(behind);
+                }
+                drop(dispatch);
+                drop(old);
+                Poll::Pending
+            }
         }
-        let old = dispatch.waits(self.uid, self.ticket(), waker);
-        if let Some(behind) = behind {
-            dispatch.put_behind(behind);
-        }
-        drop(dispatch);
-        drop(old);
-        Poll::Pending
     }
 
     /// Waits for the next event.
@@ -67,8 +74,8 @@ impl<'s> Call<'s> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.filter(|_| self.shared.is_here()) {
-            let old = self.shared.dispatch().waits_no_more(self.uid, ticket);
+        if self.is_kept && self.shared.is_here() {
+            let old = self.shared.dispatch().waits_no_more(self.uid, self.ticket);
             drop(old);
         }
     }

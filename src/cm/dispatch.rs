@@ -186,14 +186,16 @@ impl Dispatch {
         self.given
     }
 
-    /// The next event of an identifier.
-    pub(super) fn take(&mut self, uid: u64) -> Option<Box<EventResp>> {
-        self.places.get_mut(&uid)?.events.pop()
-    }
-
-    /// A call waits for the next event of an identifier. Its earlier waker is returned, to be dropped without the lock.
-    pub(super) fn waits(&mut self, uid: u64, ticket: u64, waker: &Waker) -> Option<Waker> {
-        self.places.get_mut(&uid)?.wakers.keep(ticket, waker)
+    /// The next event of an identifier. If there is none, the call waits for it, and its earlier waker is returned, to be dropped without
+    /// the lock.
+    pub(super) fn take(
+        &mut self,
+        uid: u64,
+        ticket: u64,
+        waker: &Waker,
+    ) -> Result<Box<EventResp>, Option<Waker>> {
+        let place = self.places.get_mut(&uid).ok_or(None)?;
+        place.events.pop().ok_or_else(|| place.wakers.keep(ticket, waker))
     }
 
     /// A call does not wait for an event any more. Its waker is returned, to be dropped without the lock.
@@ -255,7 +257,9 @@ impl Dispatch {
     /// A waiter ends. Returns who reads instead.
     pub(super) fn stops(&mut self, kind: Kind, ticket: u64) -> Option<Waker> {
         let turn = self.turn(kind);
-        turn.waiting.retain(|(known, _)| *known != ticket);
+        if !turn.waiting.is_empty() {
+            turn.waiting.retain(|(known, _)| *known != ticket);
+        }
         if turn.reader != Some(ticket) {
             return None;
         }
@@ -310,14 +314,14 @@ mod tests {
         let (one, two) = (dispatch.enter(), dispatch.enter());
         let (count, waker) = counter();
         for _ in 0..2 {
-            assert!(dispatch.take(one).is_none() && dispatch.waits(one, 1, &waker).is_none());
+            assert!(matches!(dispatch.take(one, 1, &waker), Err(None)), "it has this waker");
         }
         for kind in [0, 2] {
             assert_eq!(dispatch.give(event(one, kind, 5)).wake(), None);
         }
         assert_eq!(dispatch.give(event(two, 9, 5)).wake(), None);
         assert_eq!(count.0.load(Ordering::Relaxed), 1, "a waker is called once");
-        let mut next = |uid| dispatch.take(uid).map(|event| event.event);
+        let mut next = |uid| dispatch.take(uid, 1, &waker).ok().map(|event| event.event);
         assert_eq!([next(one), next(one), next(one), next(two)], [Some(0), Some(2), None, Some(9)]);
     }
 
@@ -329,7 +333,7 @@ mod tests {
         let new = dispatch.enter();
         assert_ne!(old, new);
         assert_eq!(dispatch.give(event(old, 10, 5)).wake(), None);
-        assert!(dispatch.take(new).is_none());
+        assert!(dispatch.take(new, 1, Waker::noop()).is_err());
     }
 
     #[test]
@@ -353,7 +357,7 @@ mod tests {
         assert_eq!(new.give(event(uid, 2, 5)).wake(), None);
         new.precede(uid, old.dismiss(uid));
         assert!(old.is_empty() && new.has(uid) && !old.has(uid));
-        let mut next = || new.take(uid).map_or(0, |event| event.event);
+        let mut next = || new.take(uid, 1, Waker::noop()).map_or(0, |event| event.event);
         assert_eq!([next(), next(), next()], [1, 2, 0]);
     }
 

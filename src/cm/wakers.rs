@@ -46,7 +46,10 @@ impl Wakers {
 
     /// Wakes everyone. Not under a lock.
     pub(super) fn wake(self) {
-        self.first.into_iter().chain(self.others).for_each(|(_, waker)| waker.wake());
+        if let Some((_, waker)) = self.first {
+            waker.wake();
+        }
+        self.others.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     #[cfg(test)]

@@ -68,11 +68,7 @@ mod loom {
 
         /// The next event. If there is none, the waker is called when there is one.
         fn take(&self, uid: u64, ticket: u64, waker: &Waker) -> Option<Box<EventResp>> {
-            let mut dispatch = self.dispatch.lock().unwrap();
-            let event = dispatch.take(uid);
-            let old = event.is_none().then(|| dispatch.waits(uid, ticket, waker));
-            drop((dispatch, old));
-            event
+            self.dispatch.lock().unwrap().take(uid, ticket, waker).ok()
         }
     }
 

@@ -90,11 +90,8 @@ def build_tools(runner, apt, package, version):
     builds modules for this one too.
     """
     exact = f"{package}={version}"
-    try:
-        runner.run("apt-cache", *apt.options, "show", exact, stderr=runner.subprocess.PIPE)
-    except runner.Failed:
-        return package
-    return exact
+    # It prints nothing for a version that is not there, and succeeds.
+    return exact if runner.run("apt-cache", *apt.options, "show", exact) else package
 
 
 def depends(runner, apt, package):
