@@ -42,10 +42,11 @@ vm=$(dirname "$0")/..
 # shellcheck disable=SC2034  # the files above read them
 address=10.0.0.2 near_address=10.0.0.1 server_place="nsenter --net=/run/netns/far" server_device=mlx5_1
 
-# A group is found by its route.
+# A group is found by its route. At the first memory region the driver creates a queue of its own (`mlx5r_umr_resource_init`, umr.c, 7.3).
 make_both() {
     make_hosts && modprobe rdma_ucm && ip route add 239.1.2.3 dev "$near" && ip -n far route add 239.1.2.3 dev "$far" &&
-        resources >"$OUT/resources.before"
+        "$UVERBS_BIN" ping --device mlx5_0 --iters 1 --loopback >&2 &&
+        $server_place "$UVERBS_BIN" ping --device mlx5_1 --iters 1 --loopback >&2 && resources >"$OUT/resources.before"
 }
 
 begin make_both
