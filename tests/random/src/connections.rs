@@ -3,13 +3,14 @@
 
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use uverbs::cm::{ConnectError, Connection, Incoming, Listener, Manager, Target};
 
+use crate::language::PLACES;
 use crate::world::{Machine, Miss, Places, World};
 
 type Made = Result<Connection, ConnectError>;
@@ -18,6 +19,17 @@ type Made = Result<Connection, ConnectError>;
 pub enum Call {
     Waits(Pin<Box<dyn Future<Output = Made> + Send>>),
     Done(Made),
+}
+
+impl Call {
+    /// Goes on as far as it can.
+    fn go_on(&mut self, context: &mut Context<'_>) {
+        if let Self::Waits(future) = self
+            && let Poll::Ready(made) = future.as_mut().poll(context)
+        {
+            *self = Self::Done(made);
+        }
+    }
 }
 
 /// What a program has of a connection manager.
@@ -69,10 +81,21 @@ impl Connections {
         SocketAddr::new(self.address, port as u16)
     }
 
-    /// Polls once.
-    pub fn once<T>(&mut self, mut ask: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        let handle = self.runtime.handle().clone();
-        handle.block_on(poll_fn(|context| Poll::Ready(ask(self, context))))
+    /// All calls go on as far as they can, as tasks do.
+    pub fn go_on(&mut self) {
+        let Self { calls, runtime, .. } = self;
+        runtime.block_on(poll_fn(|context| {
+            go_on(calls, context);
+            Poll::Ready(())
+        }));
+    }
+}
+
+fn go_on(calls: &mut Places<Call>, context: &mut Context<'_>) {
+    for at in 0..PLACES as u64 {
+        if let Ok(call) = calls.get_mut(at) {
+            call.go_on(context);
+        }
     }
 }
 
@@ -88,15 +111,22 @@ impl World {
         self.connections.as_deref_mut().ok_or(Miss::Absent)
     }
 
-    /// Waits for what another step has begun; `None` if it does not come. If it did not come in the first run, a kernel gets only a moment.
-    pub fn awaited<T>(&self, future: impl Future<Output = T>) -> Result<Option<T>, Miss> {
+    /// Waits for what another step has begun, while all calls go on; `None` if it does not come. If it did not come in the first run, a
+    /// kernel gets only a moment.
+    pub fn awaited<T>(&mut self, future: impl Future<Output = T>) -> Result<Option<T>, Miss> {
         let limit = match (&self.machine.soft, self.expected) {
             (Some(_), _) => SOON,
             (None, Some(0)) => self.patience.max(SOON),
             (None, _) => LONG,
         };
-        let connections = self.connections.as_deref().ok_or(Miss::Absent)?;
-        let within = async { tokio::time::timeout(limit, future).await.ok() };
-        Ok(connections.runtime.block_on(within))
+        let Connections { calls, runtime, .. } = self.connections.as_deref_mut().ok_or(Miss::Absent)?;
+        Ok(runtime.block_on(async {
+            let mut future = pin!(future);
+            let both = poll_fn(|context| {
+                go_on(calls, context);
+                future.as_mut().poll(context)
+            });
+            tokio::time::timeout(limit, both).await.ok()
+        }))
     }
 }

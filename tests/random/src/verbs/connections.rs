@@ -36,17 +36,11 @@ fn connected_pair(w: &mut World, at: u64) -> Result<QueuePair<Rc>, Miss> {
     }
 }
 
-/// Keeps a call, and makes its first step.
+/// Keeps a call, which goes on as far as it can.
 fn begin(w: &mut World, at: u64, call: Call) -> Played {
     let connections = w.connections()?;
     connections.calls.put(at, call);
-    let first = connections.once(|connections, context| match connections.calls.get_mut(at) {
-        Ok(Call::Waits(future)) => future.as_mut().poll(context),
-        _ => std::task::Poll::Pending,
-    });
-    if let std::task::Poll::Ready(made) = first {
-        connections.calls.put(at, Call::Done(made));
-    }
+    connections.go_on();
     Ok(String::new())
 }
 
