@@ -37,11 +37,14 @@
 //! # Safety
 //! A device may read and write registered memory at any time until it is deregistered. This layer does not keep the memory alive:
 //! a caller that registers an address must meet the conditions of [`register_at`](crate::ProtectionDomain::register_at) and
-//! [`Region::change`]. Nothing in this file accesses the memory. A caller that reads completions in place must ensure that no
+//! [`Region::change`]. Nothing in this file accesses the memory. The soft device is a part of the process, which finds no memory by its
+//! address: it gets a [`Mapping`], for which the same conditions are enough, since it accesses memory by the mapping only, and not after the
+//! region is destroyed. A caller that reads completions in place must ensure that no
 //! other thread takes any meanwhile ([`in_place`](crate::CompletionQueue::in_place)).
 
 #![allow(unsafe_code)]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
@@ -61,11 +64,14 @@ pub use crate::driver::request::{
     RequestKind, Sge, Terms, ToAddress, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as SlotWindow;
-pub use crate::driver::seam::{FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short};
+pub use crate::driver::seam::{
+    Facts, FillReceives, Lower, LowerReceive, OwnRing, ReceiveBatch, Short, Written, walk,
+};
 pub use crate::driver::{CompletionFields, DriverCq, DriverQp, PacketCaps};
 use crate::kernel::command::{Command, MAX_VALUES};
 use crate::kernel::error::{Error, Result};
 pub use crate::kernel::mapping::source::BlockSource;
+use crate::kernel::mapping::{Mapping, mapped};
 use crate::kernel::process::Passage;
 pub use crate::kernel::process::{Here, Holder, Local, Origin};
 pub use crate::verbs::ah::{NoRoute, RoutingHeader};
@@ -100,6 +106,15 @@ pub struct Range {
     pub access: u32,
 }
 
+/// Access for which the kernel wants memory that can be written (`ib_access_writable`, ib_verbs.h, Linux 6.1).
+const WRITTEN: AccessFlags = AccessFlags::LOCAL_WRITE
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_ATOMIC)
+    .union(AccessFlags::MW_BIND);
+
+/// Bit of the flags of [`Region::change`]: the addresses.
+const MOVES: u32 = 1 << 0;
+
 /// Registered memory that its user keeps.
 #[derive(Debug)]
 pub struct Region {
@@ -118,7 +133,11 @@ impl ProtectionDomain {
     /// # Safety
     /// Until the region is destroyed, the device (and remote peers, as `access` allows) may read and write the memory: it
     /// stays mapped, and nothing else is put there, and no reference says otherwise. Memory that is not there at all is
-    /// refused by the kernel.
+    /// refused by the kernel, and on the soft device if `/proc` shows what is there.
+    ///
+    /// The soft device accesses the memory by atomic operations on words of four bytes, and on single bytes at both ends of the region.
+    /// Other regions of the device may overlap it. Those of another soft device may, too, unless both are used at the same time and one of
+    /// them begins or ends inside a word of the other.
     pub unsafe fn register_at(&self, range: Range) -> Result<Region> {
         let Range { start, length, iova, access } = range;
         self.check_paging("mr.register", access, start, iova)?;
@@ -130,12 +149,37 @@ impl ProtectionDomain {
             access_flags: access,
             ..RegMr::new_zeroed()
         };
+        // SAFETY: as the caller has promised.
+        let memory = unsafe { self.memory_at(&range) };
         let mut made = RegMrResp::new_zeroed();
         let mut plan = self.context().driver().plan_mr();
         let mut command = Command::write("mr.register", cmd::REG_MR);
         command.input(CORE_IN, &request).output(CORE_OUT, made.as_mut_bytes()).driver_payload(plan.payload());
+        if let Some(memory) = &memory {
+            command.registers(memory);
+        }
         self.context().invoke(&mut command)?;
         Ok(self.made(made, AccessFlags::from_bits_retain(access).contains(AccessFlags::ON_DEMAND)))
+    }
+
+    /// The memory of the process for a device that is a part of it. `None` for others, to which the kernel gives the memory, and for
+    /// addresses at which the process has none: the device refuses them as the kernel does.
+    ///
+    /// # Safety
+    /// As [`register_at`](Self::register_at).
+    unsafe fn memory_at(&self, range: &Range) -> Option<Mapping> {
+        if !self.context().device().is_in_process() {
+            return None;
+        }
+        let (start, length) = (usize::try_from(range.start).ok()?, usize::try_from(range.length).ok()?);
+        let access = AccessFlags::from_bits_retain(range.access);
+        if !mapped::is_there(start, length, access.intersects(WRITTEN)) {
+            return None;
+        }
+        let base = NonNull::new(std::ptr::with_exposed_provenance_mut(start))?;
+        // SAFETY: the caller keeps the memory until the region is destroyed, with which the device's mapping of it ends, and has no reference
+        // to it. Mappings of the same memory are those of other regions: all accesses of one device are made under its lock.
+        Some(unsafe { Mapping::from_raw(base, length) })
     }
 
     /// Registers a range of a dma-buf: `start` is an offset in it, not an address of the process. A number that is no open
@@ -203,10 +247,15 @@ impl Region {
             access_flags: access,
             ..ReregMr::new_zeroed()
         };
+        // SAFETY: as the caller has promised.
+        let memory = if flags & MOVES != 0 { unsafe { self.pd.memory_at(&range) } } else { None };
         let keys = self.object.change_region("mr.change", |context| {
             let mut keys = ReregMrResp::new_zeroed();
             let mut command = Command::write("mr.change", cmd::REREG_MR);
             command.input(CORE_IN, &request).output(CORE_OUT, keys.as_mut_bytes());
+            if let Some(memory) = &memory {
+                command.registers(memory);
+            }
             context.invoke(&mut command)?;
             Ok(keys)
         })?;

@@ -158,6 +158,12 @@ impl Device {
         self.sysfs.as_deref()
     }
 
+    /// Whether it is a part of this process: it then cannot find memory by its address.
+    #[cfg(feature = "raw")]
+    pub(crate) fn is_in_process(&self) -> bool {
+        !matches!(self.node, Node::File(_))
+    }
+
     pub(crate) fn driver_kind(&self) -> Driver {
         match self.node {
             Node::File(_) => Driver::of(self.driver_id),
@@ -237,8 +243,8 @@ impl SoftDevice {
             node: Node::Soft(self.clone()),
             driver_id: crate::soft::DRIVER_ID,
             abi_version: 1,
-            node_guid: crate::soft::NODE_GUID,
-            sys_image_guid: crate::soft::NODE_GUID,
+            node_guid: self.profile().guid(),
+            sys_image_guid: self.profile().guid(),
             firmware: crate::soft::FIRMWARE.to_owned(),
             node_type: if is_iwarp { node_type::RNIC } else { node_type::IB_CA },
             protocol: Some(if is_iwarp { "iw" } else { "roce" }.to_owned()),
@@ -246,6 +252,23 @@ impl SoftDevice {
             interfaces: Vec::new(),
             sysfs: None,
         }
+    }
+}
+
+#[cfg(all(feature = "soft", feature = "raw"))]
+impl crate::soft::DeviceOnWire {
+    /// This device as discovery would return it. It is opened by [`open`](Self::open), and not by [`Device::open`].
+    pub fn device(&self) -> Device {
+        self.described().device()
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// Those of binding a UDP socket to its address: it is not one of this host (`EADDRNOTAVAIL`), or another device, also rxe, has it
+    /// (`EADDRINUSE`).
+    pub fn open(&self) -> Result<context::Context> {
+        self.take("device.open")?.device().open()
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) mod sq;
 /// Calls a macro, whose path is in the brackets, with the list of drivers with queues, followed by other tokens: the only list of them. For
 /// each driver: what bindings are told about it, its variant, its folder, `Box` if its queues are stored in boxes, and the variant of its
 /// shared receive queues.
+#[doc(hidden)]
+#[cfg_attr(feature = "raw", macro_export)]
 macro_rules! with_drivers {
     ([$($then:tt)+] $($more:tt)*) => {
         $($then)+! {

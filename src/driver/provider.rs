@@ -3,12 +3,12 @@
 use super::completion::Place;
 use super::cq::{Completions, Rings};
 use super::rq::{self, Receives};
-use super::seam::{CompletionRing, FillReceives, Lower, Published, ReceiveRing, SendRing, Short};
+use super::seam::{CompletionRing, Facts, FillReceives, Lower, Published, ReceiveRing, SendRing, Short};
 use super::sq::{self, Sends};
 use super::with_drivers;
 
 /// A driver, for code that is compiled once for each. Values of these types are never made.
-pub trait Provider: 'static {
+pub trait Provider: Facts + 'static {
     /// For at most so many places, [`Provider::poll_few_fast`] comes before [`Provider::poll_fast`].
     const FEW: usize;
 
@@ -70,9 +70,7 @@ macro_rules! providers {
         }
 
         $(
-            $(#[$doc])*
-            #[derive(Debug)]
-            pub enum $name {}
+            pub use super::$driver::binding::$name;
 
             impl Provider for $name {
                 const SHORT: Short = <super::$driver::Sends as SendRing>::SHORT;

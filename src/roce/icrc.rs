@@ -135,6 +135,40 @@ pub fn solve(sum: [u8; SIZE], found: [u8; SIZE], len: usize) -> Option<u16> {
     (entry & !0xff == after_first).then(|| u16::from_be_bytes([first, mixed ^ entry as u8]))
 }
 
+/// What small identifications change in the checksum of an IPv4 packet: a kernel that cuts a large datagram into several numbers them.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers {
+    len: usize,
+    /// The change for each bit of the number.
+    bits: [u32; 8],
+}
+
+impl Numbers {
+    /// For packets with `len` bytes after the UDP header, without the checksum.
+    pub fn of(len: usize) -> Self {
+        // The second byte of the identification, and zeros behind it.
+        let behind = vec![0; IPV4 - 6 + UDP + len];
+        let bits = std::array::from_fn(|bit| Crc(TABLES[0][1 << bit]).with(&behind).0);
+        Self { len, bits }
+    }
+
+    /// The length for which it is.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Always false: a packet has headers.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The checksum with this identification, of a packet that has `sum` with 0; or the other way round.
+    pub fn change(&self, sum: [u8; SIZE], number: u8) -> [u8; SIZE] {
+        let set = self.bits.iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1);
+        set.fold(u32::from_le_bytes(sum), |sum, (_, change)| sum ^ change).to_le_bytes()
+    }
+}
+
 /// The upper three bytes of the CRC before the last byte, and its lowest byte combined with that byte.
 fn back(crc: u32) -> (u32, u8) {
     let top = crc >> 24;
@@ -191,6 +225,12 @@ mod tests {
             let mut head = HEAD;
             head[4..6].copy_from_slice(&number.to_be_bytes());
             assert_eq!(solve(zero, of_packet(&head, &TRANSPORT), TRANSPORT.len()), Some(number));
+        }
+        let numbers = Numbers::of(TRANSPORT.len());
+        for number in [0, 1, 2, 5, 63, 255] {
+            let mut head = HEAD;
+            head[5] = number;
+            assert_eq!(numbers.change(zero, number), of_packet(&head, &TRANSPORT));
         }
         // One changed bit anywhere in the transport is noticed.
         for bit in (0..8 * TRANSPORT.len()).filter(|bit| bit / 8 != RESERVED) {

@@ -9,6 +9,7 @@ mod packet;
 pub mod psn;
 pub mod requester;
 pub mod responder;
+mod settings;
 
 pub use self::bytes::BASE;
 #[cfg(feature = "raw")]

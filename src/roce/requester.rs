@@ -9,12 +9,8 @@ use std::time::{Duration, Instant};
 use super::message::{part_of, unready_time};
 use super::packet::{Atomic, Operation, Packet, Remote, Service};
 use super::psn;
+pub use super::settings::Settings;
 
-/// Maximum number of sequence numbers between the oldest that is not acknowledged and the next packet: a receiver's socket buffer is
-/// limited, and what does not fit is lost.
-const MOST_PACKETS: u32 = 128;
-/// The limit in bytes of data, for large packets.
-const MOST_BYTES: u32 = 128 << 10;
 /// The shortest time after which a request is repeated: a peer in user space may have to wait for a processor.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(20);
 /// The number of retries after "receiver not ready" that means for ever.
@@ -59,25 +55,8 @@ pub struct Request {
     pub solicited: bool,
     /// It begins only when all earlier reads and atomic operations have ended.
     pub fence: bool,
-}
-
-/// The attributes of the queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// The service.
-    pub service: Service,
-    /// The destination queue pair.
-    pub to: u32,
-    /// Number of bytes of a full packet.
-    pub mtu: u32,
-    /// How long a response is waited for; for ever without it.
-    pub timeout: Option<Duration>,
-    /// Number of retries without a response.
-    pub retries: u8,
-    /// Number of retries after "receiver not ready"; 7 means for ever.
-    pub unready: u8,
-    /// Number of reads and atomic operations that may be outstanding.
-    pub reads: u32,
+    /// The number of the shared queue to which it is, on an extended connection.
+    pub srq: u32,
 }
 
 /// A request that has a sequence number.
@@ -88,6 +67,8 @@ struct Flight {
     /// Number of its sequence numbers, and how many of them are acknowledged or answered.
     span: u32,
     acked: u32,
+    /// Number of packets that are read at a time. It does not change, since the responder knows where each part ends.
+    part: u32,
 }
 
 impl Flight {
@@ -202,7 +183,13 @@ impl Requester {
     /// Adds a request.
     pub fn add(&mut self, request: Request, settings: &Settings) {
         let span = if request.work.is_atomic() { 1 } else { request.len.div_ceil(settings.mtu).max(1) };
-        self.flights.push_back(Flight { request, first: self.next, span, acked: 0 });
+        self.flights.push_back(Flight {
+            request,
+            first: self.next,
+            span,
+            acked: 0,
+            part: settings.packets(),
+        });
         self.next = psn::add(self.next, span);
     }
 
@@ -237,7 +224,7 @@ impl Requester {
             (0..flight.span as i32).contains(&psn::distance(flight.first, self.position))
         })?;
         let oldest = self.oldest();
-        let window = MOST_PACKETS.min(MOST_BYTES / settings.mtu.max(1)).max(2);
+        let window = settings.packets();
         let is_reliable = settings.service != Service::Uc;
         let flight = &self.flights[index];
         let at = psn::distance(flight.first, self.position) as u32;
@@ -247,13 +234,13 @@ impl Requester {
         }
         let left = flight.span - at;
         let request = flight.request;
-        let base =
-            Packet { psn: self.position, ..Packet::new(settings.service, Operation::SendOnly, settings.to) };
+        let base = Packet::new(settings.service, Operation::SendOnly, settings.to);
+        let base = Packet { psn: self.position, srq: request.srq, ..base };
         let (packet, taken, offset, len) = match request.work {
             Work::Read(remote) => {
                 // A long read is several short ones, one after the other, so that no more arrives than is asked for.
                 // What is asked for again ends where it ended the first time: the responder expects the next part there.
-                let part = left.min(window - at % window);
+                let part = left.min(flight.part - at % flight.part);
                 if at > flight.acked {
                     return None;
                 }

@@ -18,6 +18,7 @@ fn settings() -> Settings {
         retries: 20,
         unready: 7,
         reads: 2,
+        window: 128 << 10,
     }
 }
 
@@ -226,7 +227,7 @@ impl World {
 }
 
 fn request(work: Work, len: u32) -> Request {
-    Request { work, len, solicited: false, fence: false }
+    Request { work, len, solicited: false, fence: false, srq: 0 }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use super::call::Call;
-use super::{Hardware, NAME, parse};
+use super::{Hardware, parse};
 use crate::kernel::command::Command;
 use crate::kernel::transport::{AnyShape, Mapping, Transport};
 
@@ -60,6 +60,9 @@ impl Drop for Connection {
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("device", &NAME).field("file", &self.file).finish()
+        f.debug_struct("Connection")
+            .field("device", &self.hardware.profile.name)
+            .field("file", &self.file)
+            .finish()
     }
 }

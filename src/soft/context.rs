@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use super::call::Call;
 use super::events::Events;
 use super::table::Kind;
-use super::{NODE_GUID, PORTS, addresses, attributes, gids, queues};
+use super::{PORTS, addresses, attributes, gids, queues};
 
 /// Maximum size of a message in bytes (`RXE_PORT_MAX_MSG_SZ`, rxe_param.h, Linux 6.1).
 pub(super) const MAX_MESSAGE: u32 = 8 << 20;
@@ -196,10 +196,12 @@ fn limits(call: &Call<'_, '_, '_>) -> QueryDeviceResp {
     let profile = &call.state.profile;
     QueryDeviceResp {
         fw_ver: FIRMWARE,
-        node_guid: NODE_GUID.into(),
-        sys_image_guid: NODE_GUID.into(),
+        node_guid: profile.guid().into(),
+        sys_image_guid: profile.guid().into(),
         max_mr_size: u64::MAX,
         page_size_cap: 4096,
+        // That of rxe (`RXE_VENDOR_ID`, rxe_param.h, Linux 6.1): programs expect one.
+        vendor_id: if profile.address().is_some() { 0xff_ffff } else { 0 },
         max_qp: profile.max_qp,
         max_qp_wr: profile.max_qp_wr,
         device_cap_flags: capabilities(call).bits() as u32,

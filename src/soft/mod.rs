@@ -39,6 +39,8 @@ mod messages;
 mod modify;
 mod multicast;
 mod network;
+#[cfg(feature = "raw")]
+mod on_wire;
 mod packet;
 mod parse;
 #[cfg(feature = "pcap")]
@@ -75,6 +77,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use self::connection::Connection;
 use self::network::Network;
 pub use self::network::SoftNetwork;
+#[cfg(feature = "raw")]
+pub use self::on_wire::DeviceOnWire;
 #[cfg(feature = "pcap")]
 pub use self::pcap::{Capture, CaptureError, Frame};
 pub use self::profile::Profile;
@@ -97,7 +101,6 @@ pub(crate) const PORTS: u8 = 1;
 pub(crate) const NODE_GUID: u64 = 0x0200_5eff_fe00_0001;
 /// The firmware version as text.
 pub(crate) const FIRMWARE: &str = "0.1.0";
-const NAME: &str = "soft0";
 
 /// A soft device: it takes the place of the hardware, and can be opened any number of times.
 ///
@@ -187,7 +190,7 @@ impl SoftDevice {
     /// such a device in this process or another one, the kernel's rxe, or a card. A thread of the device handles packets and timers; it
     /// ends with the device.
     ///
-    /// Reliable and unreliable connections and datagrams use the wire; extended connections and multicast groups do not. Frames of raw packet
+    /// Reliable, unreliable and extended connections and datagrams use the wire; multicast groups do not. Frames of raw packet
     /// queue pairs stay inside the process. The port's MTU is at most what the interface sends.
     ///
     /// # Errors
@@ -204,9 +207,7 @@ impl SoftDevice {
     /// ```
     pub fn on(address: IpAddr, profile: Profile) -> io::Result<Self> {
         let socket = wire::Socket::bind(address)?;
-        let port_mtu = wire::packet_size(address).unwrap_or(1024).min(profile.port_mtu);
-        let profile = Profile { address: Some(address), port_mtu, xrc: false, ..profile };
-        let device = Self::new(profile);
+        let device = Self::new(profile.at(address));
         let driver = Driver::start(&device.hardware.state, socket)?;
         // The device was created a moment ago, so it has none.
         let _ = device.hardware.driver.set(driver);
@@ -218,9 +219,27 @@ impl SoftDevice {
         self.hardware.profile.address
     }
 
+    /// Handles what has arrived on the [wire](Self::on) and what is due, in this thread. True if there was something, so that a queue that
+    /// was empty may have a completion now.
+    ///
+    /// A program that polls calls this when it has found nothing: it then does not wait for the device's thread, which leaves the wire
+    /// to the program for a millisecond. Never blocks. Without a wire it does nothing.
+    ///
+    /// ```
+    /// let device = uverbs::SoftDevice::default();
+    /// assert!(!device.progress());
+    /// ```
+    pub fn progress(&self) -> bool {
+        if !self.hardware.process.is_here() {
+            return false;
+        }
+        // If another thread has the lock, that thread makes progress.
+        self.hardware.state.try_lock().is_ok_and(|mut state| state.progress())
+    }
+
     /// The device's name.
-    pub fn name(&self) -> &'static str {
-        NAME
+    pub fn name(&self) -> &str {
+        &self.hardware.profile.name
     }
 
     /// The device's capabilities and sizes.

@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::wire::Faults;
+use super::NODE_GUID;
+use super::wire::{self, Faults};
+
+/// The name of a device that was given none.
+const NAME: &str = "soft0";
 
 /// The capabilities and sizes of a soft device.
 ///
@@ -76,6 +80,11 @@ pub struct Profile {
     /// On the wire, the checksum of an IPv4 packet must be right for the identification 0, which senders like this device use. Otherwise a
     /// packet may have any identification, as those of other RoCE devices.
     pub strict_checksums: bool,
+    /// On the wire, packets of one length to one peer are given to the kernel together (`UDP_SEGMENT`), which is faster. An interface that
+    /// numbers them in another way than the kernel does makes their checksums wrong: then it must be off.
+    pub segmentation: bool,
+    /// The device's name.
+    pub name: String,
     /// The address, if the device has one.
     pub(super) address: Option<IpAddr>,
 }
@@ -110,12 +119,40 @@ impl Default for Profile {
             disassociate: true,
             faults: Faults::default(),
             strict_checksums: false,
+            segmentation: true,
+            name: NAME.to_owned(),
             address: None,
         }
     }
 }
 
 impl Profile {
+    /// The profile of a device on a wire.
+    pub(super) fn at(self, address: IpAddr) -> Self {
+        let port_mtu = wire::packet_size(address).unwrap_or(1024).min(self.port_mtu);
+        Self { address: Some(address), port_mtu, ..self }
+    }
+
+    /// The address on the wire.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        self.address
+    }
+
+    /// GUID of the device, and of its system. On a wire it has the address: devices of one network differ.
+    pub(crate) fn guid(&self) -> u64 {
+        let number = match self.address {
+            None => return NODE_GUID,
+            Some(IpAddr::V4(address)) => address.to_bits(),
+            Some(IpAddr::V6(address)) => {
+                let bits = address.to_bits();
+                // Those of one network differ in the last word.
+                [96, 64, 32, 0].iter().fold(0, |number, shift| number ^ (bits >> shift) as u32)
+            }
+        };
+        // As if made from the Ethernet address 02:00 and these four bytes.
+        0x0200_00ff_fe00_0000 | u64::from(number >> 24) << 40 | u64::from(number & 0xff_ffff)
+    }
+
     /// Limits the profile to the range of the device's numbers. Object numbers have 24 bits, a few of which are reserved; rings are mapped
     /// with lengths of 32 bits.
     pub(super) fn bounded(self) -> Self {
@@ -180,4 +217,6 @@ with! {
     with_disassociate disassociate: bool;
     with_faults faults: Faults;
     with_strict_checksums strict_checksums: bool;
+    with_segmentation segmentation: bool;
+    with_name name: String;
 }

@@ -178,6 +178,7 @@ pub(super) fn req_notify_cq(call: &mut Call<'_, '_, '_>) -> Result<(), Errno> {
     } else if cq.armed == Armed::No {
         cq.armed = Armed::Solicited;
     }
+    call.state.watch_again();
     call.state.flush_late(id);
     Ok(())
 }

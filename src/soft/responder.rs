@@ -18,6 +18,7 @@ use super::profile::Profile;
 use super::queue_pairs::{Qp, is_reliable};
 use super::shared_receives::Srq;
 use super::state::State;
+use super::xrc::NONE;
 
 /// A message that is being transferred.
 pub(super) struct Message<'a> {
@@ -34,18 +35,11 @@ pub(super) struct Message<'a> {
 /// The responder of one message.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    number: u32,
+    pub(super) number: u32,
     /// The protection domain whose memory is accessed.
-    pd: u32,
+    pub(super) pd: u32,
     /// The queue that the message names, if it arrives over an extended connection.
-    extended: Option<u32>,
-}
-
-impl Asked {
-    /// A queue pair whose messages access the memory of this protection domain.
-    pub(super) fn of(number: u32, pd: u32) -> Self {
-        Self { number, pd, extended: None }
-    }
+    pub(super) extended: Option<u32>,
 }
 
 /// The effect on the responder's queue pair.
@@ -145,17 +139,14 @@ impl State {
     pub(super) fn answer(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Answer {
         let (mut receive, mut extended) = (None, None);
         let done = allow(qp, message.operation).and_then(|()| {
-            let asked = self.asked(number, qp, message)?;
+            let asked = self.asked(number, qp, message.wqe.wr.reserved)?;
             extended = asked.extended;
             if message.operation.action == Action::Write && message.packets > 1 && !message.was_tried {
                 // The first packet contains the key, and the last one the immediate data (`check_rkey` and `check_resource`, rxe_resp.c).
                 self.remote(asked, message, message.wqe.dma.length, AccessFlags::REMOTE_WRITE)?;
             }
             if message.operation.takes_receive() {
-                receive = match asked.extended {
-                    Some(srq) => self.srqs.get(&srq).and_then(Srq::oldest),
-                    None => self.next_receive(qp),
-                };
+                receive = self.receive_of(asked);
                 if receive.is_none() {
                     return Ok(None);
                 }
@@ -199,12 +190,33 @@ impl State {
 
     /// The memory and receives that a message uses. Over an extended connection they are those of the queue that the message names, which
     /// must be in the target's domain.
-    fn asked(&self, number: u32, qp: &Qp, message: &Message<'_>) -> Result<Asked, Refusal> {
+    pub(super) fn asked(&self, number: u32, qp: &Qp, named: u32) -> Result<Asked, Refusal> {
         let Some(domain) = qp.domain else { return Ok(Asked { number, pd: qp.pd, extended: None }) };
-        let named = message.wqe.wr.reserved;
         let is_in = |srq: &&Srq| srq.xrc.is_some_and(|xrc| xrc.domain == domain);
         let srq = self.srqs.get(&named).filter(is_in).ok_or(Refusal::INVALID)?;
         Ok(Asked { number, pd: srq.pd, extended: Some(named) })
+    }
+
+    /// The oldest receive that a message can use, if there is one.
+    pub(super) fn receive_of(&self, asked: Asked) -> Option<Receive> {
+        match asked.extended {
+            Some(srq) => self.srqs.get(&srq).and_then(Srq::oldest),
+            None => self.next_receive(self.qps.get(&asked.number)?),
+        }
+    }
+
+    /// Removes the receive that a message uses.
+    pub(super) fn take_receive_of(&mut self, number: u32, extended: Option<u32>) {
+        match extended {
+            Some(srq) => self.take_shared(srq),
+            None => self.take_receive(number),
+        }
+    }
+
+    /// The completion queue of the receives that messages use.
+    pub(super) fn receive_cq(&self, number: u32, extended: Option<u32>) -> u32 {
+        let extended = extended.and_then(|id| self.srqs.get(&id)?.xrc);
+        extended.map_or_else(|| self.qps.get(&number).map_or(NONE, |qp| qp.recv_cq), |xrc| xrc.cq)
     }
 
     /// Applies the effect to the responder's queue pair. False if the completion of its receive is lost.
@@ -214,16 +226,12 @@ impl State {
         if let Some(psn) = effect.next_psn {
             qp.attrs.rq_psn = psn;
         }
-        let extended = effect.extended.and_then(|id| self.srqs.get(&id)?.xrc);
-        let cq = extended.map_or(qp.recv_cq, |xrc| xrc.cq);
+        let cq = self.receive_cq(number, effect.extended);
         if let Some(key) = effect.invalidate {
             self.invalidate(number, key);
         }
         if let Some(wc) = effect.receive {
-            match effect.extended {
-                Some(srq) => self.take_shared(srq),
-                None => self.take_receive(number),
-            }
+            self.take_receive_of(number, effect.extended);
             is_told = self.complete(cq, &wc, effect.solicited);
             self.count_receive(&wc);
         }
@@ -231,7 +239,7 @@ impl State {
         if let Some(event) = effect.event {
             self.announce(number, event);
         }
-        if effect.broken || (!is_told && (self.profile.is_rxe() || extended.is_some())) {
+        if effect.broken || (!is_told && (self.profile.is_rxe() || effect.extended.is_some())) {
             self.break_qp(number);
         }
         is_told

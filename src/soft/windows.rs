@@ -119,7 +119,9 @@ impl State {
         let id = wr.mr_lkey >> 8;
         let region = self.mrs.get(&id).filter(|region| region.key == wr.mr_lkey)?;
         let writes = access.intersects(AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC);
-        let known = AccessFlags::REMOTE_READ
+        // The local right means nothing here. rxe and mlx5 accept it, and pyverbs' tests bind with it.
+        let known = AccessFlags::LOCAL_WRITE
+            | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_ATOMIC
             | AccessFlags::ZERO_BASED;

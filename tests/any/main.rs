@@ -38,6 +38,7 @@ mod managers;
 mod memory;
 mod messages;
 mod multicast;
+mod on_wire;
 mod orders;
 mod packets;
 mod queue_pairs;

@@ -308,6 +308,7 @@ fn a_sender_that_waits_ends_when_either_side_breaks() {
         let context = target.open();
         let [mut one, mut two] = parties::<Rc>(&context, shared);
         one.send(SEND);
+        target.settle();
         one.side.qp.to_error().unwrap();
         one.until(target, SEND, &shared);
         assert_eq!(one.take(), [(SEND, Status::Flushed)]);

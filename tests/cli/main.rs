@@ -4,6 +4,7 @@ mod bench;
 mod children;
 mod counts;
 mod devices;
+mod doctor;
 mod ends;
 mod export;
 mod pages;

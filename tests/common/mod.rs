@@ -101,6 +101,13 @@ impl Target {
         named(self.device.name()).expect("it is there").open().expect("the device under test opens")
     }
 
+    /// Waits until what was sent has arrived: on a wire, another thread takes it.
+    pub fn settle(&self) {
+        if self.device.driver() == "soft" && self.soft.is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+
     pub fn open(&self) -> Context {
         self.device.open().expect("the device under test opens")
     }

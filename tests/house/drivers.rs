@@ -46,7 +46,6 @@ const OUTSIDE: [(&str, &[&str]); 4] = [
             "src/driver/seam/facts.rs",
             "src/driver/seam/flow.rs",
             "uverbs-c/src/providers/mod.rs",
-            "uverbs-c/src/providers/rings.rs",
         ],
     ),
     (
@@ -60,7 +59,7 @@ const OUTSIDE: [(&str, &[&str]); 4] = [
             "uverbs-c/src/providers/rings.rs",
         ],
     ),
-    ("siw", &["src/driver/mod.rs", "uverbs-c/src/providers/rings.rs"]),
+    ("siw", &["src/driver/mod.rs"]),
     (
         "efa",
         &[
@@ -68,7 +67,6 @@ const OUTSIDE: [(&str, &[&str]); 4] = [
             "src/driver/mod.rs",
             "src/driver/plans.rs",
             "uverbs-c/src/providers/mod.rs",
-            "uverbs-c/src/providers/rings.rs",
         ],
     ),
 ];

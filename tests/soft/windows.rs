@@ -107,7 +107,7 @@ fn a_bad_bind_is_a_bind_error_and_binds_nothing() {
         ("behind the region", 2, |wr, _| wr.length = 4096),
         ("around the end of all addresses", 2, |wr, _| wr.length = u64::MAX),
         ("a zero-based window of type 1", 1, |wr, _| wr.access |= AccessFlags::ZERO_BASED.bits()),
-        ("a local right", 1, |wr, _| wr.access |= AccessFlags::LOCAL_WRITE.bits()),
+        ("a right that only regions have", 1, |wr, _| wr.access |= AccessFlags::MW_BIND.bits()),
         ("no length for type 2", 2, |wr, _| wr.length = 0),
     ];
     for (name, kind, change) in rows {

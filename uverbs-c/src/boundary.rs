@@ -15,7 +15,8 @@
 //!   queue between a `start_poll` that returned zero and `end_poll` (ibv_create_cq_ex(3)); see [`Beside`].
 //!
 //! Data that C and this library may change at the same time is in a `Cell` or an atomic, or behind a lock. A range of memory that is
-//! registered belongs to the caller until it is deregistered, as ibv_reg_mr(3) says.
+//! registered belongs to the caller until it is deregistered, as ibv_reg_mr(3) says. A card accesses pages that the kernel has pinned; a soft
+//! device accesses the caller's addresses, so there they must stay mapped until then.
 
 #![allow(unsafe_code)]
 

@@ -11,9 +11,10 @@ use crate::abi::{self, Function};
 use crate::answer::{Answer, EBADF, EINVAL, minus_one, or_null, returned};
 use crate::boundary::{Handed, Pointer, give_part, given_file, take_part};
 use crate::channel;
+use crate::cq;
 use crate::device::{self, Device};
 use crate::providers::rings::with_rings;
-use crate::slots::{FRONT, front, operations};
+use crate::slots::{FRONT, front, operations, set_poll};
 
 /// An open device, as C sees it: [`Whole`] without its first part.
 #[repr(C)]
@@ -35,14 +36,18 @@ struct Whole {
 
 fn open(device: Pointer) -> Answer<Pointer> {
     let device = device::share(device)?;
-    let context = device.device.open()?;
+    let context = device.open()?;
     Ok(give(device, context))
 }
 
 fn give(device: Arc<Device>, context: uverbs::Context) -> Pointer {
+    let mut ops = with_rings!(context, R => operations::<R>());
+    if context.is_driven_by_polls() {
+        set_poll(&mut ops, cq::poll_cq_on_wire as Function);
+    }
     let c = abi::Context {
         device: Pointer::to(&*device),
-        ops: with_rings!(context, R => operations::<R>()),
+        ops,
         cmd_fd: context.command_file().map_or(-1, |file| file.as_raw_fd()),
         async_fd: context.as_fd().as_raw_fd(),
         num_comp_vectors: context.completion_vectors() as c_int,

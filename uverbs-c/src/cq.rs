@@ -9,7 +9,7 @@ use uverbs::WcFlags;
 use uverbs::abi::write::Wc;
 use uverbs::raw::{CompletionObject, DriverCq, InPlace, Place, Provider, Raised, Told, Unread};
 
-use crate::abi::{self, ModifyCqAttr};
+use crate::abi::{self, Function, ModifyCqAttr};
 use crate::answer::{Answer, EINVAL, or_null, returned};
 use crate::boundary::{self, Beside, Given, Lock, Places, Pointer, Room};
 use crate::channel::{Acknowledged, Channel};
@@ -25,7 +25,7 @@ pub(crate) struct Cq {
     pub(crate) c: abi::CqEx,
     /// Locked by the thread that polls; in the extended interface from the start of a poll to its end.
     pub(crate) queue: Lock<CompletionQueue>,
-    /// The position of such a poll: one of these, by the driver ([`Rings::cursor`](crate::providers::rings::Rings::cursor)).
+    /// The position of such a poll: one of these, by the driver ([`Walk::cursor`](crate::providers::rings::Walk::cursor)).
     pub(crate) in_place: Beside<InPlace>,
     pub(crate) unread: Beside<Unread>,
     pub(crate) told: Beside<Told>,
@@ -70,6 +70,9 @@ pub(crate) fn make(context: Option<&Context>, wanted: Wanted) -> Answer<Box<Cq>>
     let in_place = boundary::in_place(&queue);
     let forgets = in_place.is_some();
     let mut c = with_rings!(context.context, R => cq_ex::part::<R>(Pointer::to(context), &wanted));
+    if context.context.is_driven_by_polls() {
+        c.start_poll = with_rings!(context.context, R => cq_ex::start_poll_on_wire::<R> as Function);
+    }
     c.handle = object.handle();
     c.cqe.set(queue.capacity() as c_int);
     let cq = Cq {
@@ -230,6 +233,23 @@ fn poll_at_length(cq: &Cq, wanted: usize, mut places: Places<'_, Wc>) -> c_int {
     // A child of `fork` finds none.
     let Ok(mut queue) = cq.queue.lock() else { return 0 };
     queue.poll_places(places.get(wanted)) as c_int
+}
+
+/// For devices on a wire: a poll that finds nothing handles what has arrived, and looks again.
+pub(crate) extern "C" fn poll_cq_on_wire(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+    let wanted = usize::try_from(count).unwrap_or(0);
+    let found = find(cq, places.get(wanted));
+    if found == 0 && wanted > 0 && progress(cq) { find(cq, places.get(wanted)) } else { found }
+}
+
+fn find(cq: &Cq, places: &mut [Room<Wc>]) -> c_int {
+    // A child of `fork` finds none.
+    cq.queue.lock().map_or(0, |mut queue| queue.poll_places(places) as c_int)
+}
+
+/// Handles what has arrived for a device on a wire. True if there was something.
+pub(crate) fn progress(cq: &Cq) -> bool {
+    cq.c.context.get::<Context>().is_some_and(|context| context.context.progress())
 }
 
 pub(crate) extern "C" fn req_notify_cq(cq: &Cq, solicited_only: c_int) -> c_int {

@@ -13,9 +13,9 @@ use crate::abi::{self, CqInitAttrEx, Function, PollCqAttr};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::Pointer;
 use crate::context::Context;
-use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make};
+use crate::cq::{CONDITION, Cq, MUTEX, Wanted, flags, make, progress};
 use crate::domain::used_parent;
-use crate::providers::rings::Rings;
+use crate::providers::rings::{CursorOf, Rings, Walk};
 
 /// The part that C accesses. Every function is set, because the header calls them without a check for null.
 pub(crate) fn part<R: Rings>(context: Pointer, wanted: &Wanted) -> abi::CqEx {
@@ -105,13 +105,19 @@ extern "C" fn start_poll<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int 
         return refused();
     }
     // Other threads wait from here to the end of the poll.
-    match cq.queue.try_keep_with(|queue| R::cursor(cq).with(|cursor| queue.first_fast(cursor))) {
+    match cq.queue.try_keep_with(|queue| R::Walk::cursor(cq).with(|cursor| queue.first_fast(cursor))) {
         Some(Ok(shown)) => show(cq, shown),
         Some(Err(Missed::Nothing)) => nothing(cq),
         Some(Err(Missed::Elsewhere)) => start_elsewhere::<R>(cq),
         Some(Err(Missed::Other)) => start_at_length::<R>(cq),
         None => start_late::<R>(cq),
     }
+}
+
+/// For devices on a wire, as `poll_cq_on_wire`.
+pub(crate) extern "C" fn start_poll_on_wire<R: Rings>(cq: &Cq, attr: Option<&PollCqAttr>) -> c_int {
+    let started = start_poll::<R>(cq, attr);
+    if started == libc::ENOENT && progress(cq) { start_poll::<R>(cq, attr) } else { started }
 }
 
 #[cold]
@@ -134,7 +140,7 @@ fn start_elsewhere<R: Rings>(cq: &Cq) -> c_int {
 
 #[inline(never)]
 fn start_at_length<R: Rings>(cq: &Cq) -> c_int {
-    let first = cq.queue.kept(|queue| R::cursor(cq).with(|cursor| queue.first(cursor)));
+    let first = cq.queue.kept(|queue| R::Walk::cursor(cq).with(|cursor| queue.first(cursor)));
     first.flatten().map_or_else(|| nothing(cq), |shown| show(cq, shown))
 }
 
@@ -146,8 +152,8 @@ fn nothing(cq: &Cq) -> c_int {
 }
 
 extern "C" fn next_poll<R: Rings>(cq: &Cq) -> c_int {
-    let next = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.next_fast(cursor));
-    let next = if R::Cursor::SHOWS_BEGIN { Some(cq.queue.within(next)) } else { cq.queue.kept(next) };
+    let next = |queue: &mut CompletionQueue| R::Walk::cursor(cq).with(|cursor| queue.next_fast(cursor));
+    let next = if CursorOf::<R>::SHOWS_BEGIN { Some(cq.queue.within(next)) } else { cq.queue.kept(next) };
     match next {
         Some(Ok(shown)) => show(cq, shown),
         Some(Err(Missed::Elsewhere)) => next_elsewhere::<R>(cq),
@@ -159,7 +165,7 @@ extern "C" fn next_poll<R: Rings>(cq: &Cq) -> c_int {
 /// Searches the other rings of the queue, if the ring of the previous completion has no further one.
 #[inline(never)]
 fn next_elsewhere<R: Rings>(cq: &Cq) -> c_int {
-    match cq.queue.kept(|queue| queue.search::<R::Cursor>()) {
+    match cq.queue.kept(|queue| queue.search::<CursorOf<R>>()) {
         Some(Ok(())) => next_poll::<R>(cq),
         Some(Err(Missed::Nothing)) | None => libc::ENOENT,
         Some(Err(_)) => next_at_length::<R>(cq),
@@ -169,15 +175,15 @@ fn next_elsewhere<R: Rings>(cq: &Cq) -> c_int {
 /// A child of `fork` finds none.
 #[inline(never)]
 fn next_at_length<R: Rings>(cq: &Cq) -> c_int {
-    let next = cq.queue.kept(|queue| R::cursor(cq).with(|cursor| queue.next(cursor)));
+    let next = cq.queue.kept(|queue| R::Walk::cursor(cq).with(|cursor| queue.next(cursor)));
     next.flatten().map_or(libc::ENOENT, |shown| show(cq, shown))
 }
 
 /// A child of `fork` gives back no entries, because its parent would lose their completions.
 extern "C" fn end_poll<R: Rings>(cq: &Cq) {
-    let end = |queue: &mut CompletionQueue| R::cursor(cq).with(|cursor| queue.end(cursor));
+    let end = |queue: &mut CompletionQueue| R::Walk::cursor(cq).with(|cursor| queue.end(cursor));
     let is_ended =
-        if R::Cursor::SHOWS_BEGIN { cq.queue.within(end) } else { cq.queue.kept(end) == Some(true) };
+        if CursorOf::<R>::SHOWS_BEGIN { cq.queue.within(end) } else { cq.queue.kept(end) == Some(true) };
     if is_ended {
         cq.queue.give_back();
     }
@@ -186,7 +192,7 @@ extern "C" fn end_poll<R: Rings>(cq: &Cq) {
 macro_rules! readers {
     ($($name:ident as $type:ty: $read:expr;)*) => {
         $(extern "C" fn $name<R: Rings>(cq: &Cq) -> $type {
-            R::cursor(cq).with(|cursor| $read(&*cursor))
+            R::Walk::cursor(cq).with(|cursor| $read(&*cursor))
         })*
     };
 }
@@ -198,8 +204,8 @@ readers! {
     read_imm_data as u32: Fields::immediate;
     read_qp_num as u32: Fields::qp_num;
     read_src_qp as u32: Fields::source_qp;
-    read_wc_flags as u32: |cursor: &R::Cursor| flags(cursor.flags());
-    read_slid as u32: |cursor: &R::Cursor| u32::from(cursor.source_lid());
+    read_wc_flags as u32: |cursor: &CursorOf<R>| flags(cursor.flags());
+    read_slid as u32: |cursor: &CursorOf<R>| u32::from(cursor.source_lid());
     read_sl as u8: Fields::service_level;
     read_dlid_path_bits as u8: Fields::path_bits;
     read_completion_ts as u64: Fields::timestamp;

@@ -15,10 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::libc;
 use uverbs::abi::types::node_type;
 use uverbs::raw::{Local, sysfs_root};
+use uverbs::soft::DeviceOnWire;
 
 use crate::abi;
 use crate::answer::{Answer, Code, EBADF, EINVAL, EOPNOTSUPP, or_null};
 use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
+use crate::on_wire;
 
 /// A device of a list, with a reference count: each list has one reference, each open context another, and one is kept while the device
 /// exists.
@@ -26,6 +28,8 @@ use crate::boundary::{Counted, Handed, Pointer, give_list, take_list};
 pub(crate) struct Device {
     head: Head,
     pub(crate) device: uverbs::Device,
+    /// If it is not the kernel's, but a soft device that exists while it is open.
+    on_wire: Option<DeviceOnWire>,
 }
 
 /// The head of every device, also of those that other libraries create.
@@ -125,7 +129,23 @@ impl Device {
             dev_path: text(dev_path.as_os_str().as_bytes()),
             ibdev_path: text(device.sysfs().unwrap_or(Path::new("")).as_os_str().as_bytes()),
         };
-        Self { head: Head { c, driver_operations: 0 }, device }
+        Self { head: Head { c, driver_operations: 0 }, device, on_wire: None }
+    }
+
+    pub(crate) fn on_wire(on_wire: DeviceOnWire) -> Self {
+        let mut device = Self::new(on_wire.device());
+        // Paths of the usual form, where nothing is. UCX uses a device for which `/dev/infiniband` has a file.
+        let (name, root) = (device.device.name().to_owned(), sysfs_root().join("class"));
+        let c = &mut device.head.c;
+        c.dev_name = text(name.as_bytes());
+        c.dev_path = text(root.join("infiniband_verbs").join(&name).as_os_str().as_bytes());
+        c.ibdev_path = text(root.join("infiniband").join(&name).as_os_str().as_bytes());
+        Self { on_wire: Some(on_wire), ..device }
+    }
+
+    pub(crate) fn open(&self) -> Answer<uverbs::Context> {
+        let opened = self.on_wire.as_ref().map_or_else(|| self.device.open(), DeviceOnWire::open);
+        Ok(opened?)
     }
 }
 
@@ -134,8 +154,17 @@ fn has_modules(root: &Path) -> bool {
     ["infiniband", "infiniband_verbs"].iter().any(|name| root.join("class").join(name).exists())
 }
 
-/// All devices; ENOSYS if the kernel's RDMA modules are not loaded.
+/// All devices: the kernel's, and after them those on a wire. ENOSYS if there is none and the kernel's RDMA modules are not loaded.
 fn devices() -> Answer<Vec<Arc<Device>>> {
+    let on_wire = on_wire::devices();
+    match kernel_devices() {
+        Ok(kernel) => Ok(kernel.into_iter().chain(on_wire).collect()),
+        Err(_) if !on_wire.is_empty() => Ok(on_wire),
+        Err(code) => Err(code),
+    }
+}
+
+fn kernel_devices() -> Answer<Vec<Arc<Device>>> {
     let asked = ASKED.fetch_add(1, Ordering::Relaxed) + 1;
     let devices = uverbs::devices()?;
     if devices.is_empty() && !has_modules(&sysfs_root()) {

@@ -30,6 +30,7 @@ mod export;
 mod flow;
 mod mr;
 mod mw;
+mod on_wire;
 mod owned;
 mod pd;
 mod post;

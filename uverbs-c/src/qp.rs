@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 
 use uverbs::abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs::abi::write::{AhAttr, GlobalRoute, ModifyQp, QpCap, QpDest};
-use uverbs::raw::{DriverQp, QueuePair, QueuePairInit, ReceiveQueue, RequestKind};
+use uverbs::raw::{DriverQp, Facts, QueuePair, QueuePairInit, ReceiveQueue, RequestKind};
 use uverbs::{Capacity, HashFields};
 use zerocopy::FromZeros;
 
@@ -26,7 +26,7 @@ use crate::owned::{Owned, end_shared};
 use crate::pd::Pd;
 use crate::post::{self, Post, Sending, post_any};
 use crate::providers::QpPart;
-use crate::providers::rings::{NoRings, Rings, with_rings};
+use crate::providers::rings::{NoRings, with_rings};
 use crate::qp_ex::{self, Setters};
 use crate::request::Gathered;
 use crate::srq::Srq;

@@ -13,7 +13,7 @@ use uverbs::Remote;
 use uverbs::abi::types::{SendFlags, qp_type};
 use uverbs::raw::{
     ADDRESSED, Batch, Data, FRAMES, FillSends, Here, Lower, MESSAGES, Opcode, Refused, RequestKind,
-    SendQueue, ToSrq,
+    SendQueue, ToSrq, Written,
 };
 
 pub(crate) use self::begun::{Begun, too_many};
@@ -35,7 +35,7 @@ use crate::cq::{CONDITION, MUTEX};
 use crate::mw::Mw;
 use crate::pd::Ah;
 use crate::post::{Sending, address, bind, unseen};
-use crate::providers::rings::{NoRings, Rings, Written};
+use crate::providers::rings::{NoRings, Rings};
 use crate::qp::Qp;
 use crate::request::{Buffers, Request};
 

@@ -78,6 +78,11 @@ pub(crate) fn front() -> [Function; FRONT] {
     front
 }
 
+/// Replaces the function that polls.
+pub(crate) fn set_poll(operations: &mut ContextOps, poll: Function) {
+    operations[88 / size_of::<Function>()] = poll;
+}
+
 /// The functions of `ibv_context_ops`. Today's header calls its entries without a check for null. The other entries are called like the
 /// exported functions of the same names, and all but two are these functions.
 pub(crate) fn operations<R: Rings>() -> ContextOps {

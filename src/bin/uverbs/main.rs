@@ -6,6 +6,7 @@
 
 mod bench;
 mod devices;
+mod doctor;
 mod export;
 mod failure;
 mod generate;
@@ -43,6 +44,8 @@ struct Cli {
 enum Command {
     /// List the devices of this machine, and the embedded soft device.
     Devices(devices::Args),
+    /// Say why RDMA does not work on this machine, or what it lacks: devices, permissions, ports, addresses, counters of errors. Changes nothing.
+    Doctor(doctor::Args),
     /// Print a device's attributes, as `ibv_devinfo -v` does, and whether it supports flows and counters.
     Info(info::Args),
     /// Count the packets that a rule matches, and print the values every interval.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
     };
     let result = match &cli.command {
         Command::Devices(args) => devices::run(args),
+        Command::Doctor(args) => return doctor::run(args),
         Command::Info(args) => info::run(args, cli.trace),
         Command::Watch(args) => watch::run(args, cli.trace),
         Command::Stat(args) => stat::run(args, cli.trace),

@@ -37,6 +37,8 @@ pub use self::open::OpenOptions;
 use self::paged::Paged;
 pub use self::query::{Gid, GidKind};
 use crate::device::Device;
+#[cfg(feature = "raw")]
+use crate::device::Node;
 use crate::driver::ring::RingDevice;
 use crate::driver::{self, Driver};
 use crate::kernel::command::{Command, CountersRead, Doorbell};
@@ -292,6 +294,24 @@ impl Context {
     /// [`Disassociated`](ErrorKind::Disassociated).
     pub fn check(&self) -> Result<()> {
         self.0.door.may_ask("context.check")
+    }
+
+    /// Whether a poll that finds nothing is to call [`progress`](Self::progress): the device is a part of the process, and on a wire.
+    pub fn is_driven_by_polls(&self) -> bool {
+        match &self.0.device.node {
+            #[cfg(feature = "soft")]
+            Node::Soft(device) => device.address().is_some(),
+            Node::File(_) => false,
+        }
+    }
+
+    /// Handles what has arrived, as [`SoftDevice::progress`](crate::SoftDevice::progress).
+    pub fn progress(&self) -> bool {
+        match &self.0.device.node {
+            #[cfg(feature = "soft")]
+            Node::Soft(device) => device.progress(),
+            Node::File(_) => false,
+        }
     }
 
     /// The device file, if there is one; none if the transport is wrapped, or if the device belongs to another process since a fork.

@@ -6,6 +6,8 @@
 //!
 //! Source: `efa_alloc_ucontext` and others, efa_verbs.c, Linux 6.1 to 7.3; providers/efa of rdma-core 65.
 
+#[cfg(feature = "raw")]
+pub(crate) mod binding;
 mod completions;
 mod control;
 mod counter;

@@ -5,6 +5,8 @@
 //! `uverbs_abi::mlx5`.
 
 mod address;
+#[cfg(feature = "raw")]
+pub(crate) mod binding;
 mod completion_ring;
 mod completions;
 mod control;

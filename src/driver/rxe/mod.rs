@@ -4,6 +4,8 @@
 //! Layouts: include/uapi/rdma/rdma_user_rxe.h; who writes what: rxe_queue.h, rxe_req.c, rxe_resp.c,
 //! rxe_comp.c, Linux 6.1.
 
+#[cfg(feature = "raw")]
+pub(crate) mod binding;
 mod completions;
 mod control;
 mod plans;

@@ -2,6 +2,8 @@
 //! (`completion.rs`) and memory shared with a device (`ring/`). A driver's folder uses the ground, this folder and its own files; the
 //! files around them, which name all drivers, use everything. A test holds this (tests/house/layers.rs).
 
+#[cfg(feature = "raw")]
+mod binding;
 mod complete;
 mod control;
 mod create;
@@ -13,6 +15,8 @@ mod receive;
 mod ring;
 mod send;
 
+#[cfg(feature = "raw")]
+pub use self::binding::{Facts, Written, walk};
 pub(crate) use self::complete::CompletionRing;
 pub(crate) use self::control::Control;
 pub(crate) use self::create::{

@@ -7,6 +7,8 @@
 //! Source: siw_verbs.c, siw_qp.c, siw_qp_tx.c, siw_qp_rx.c and siw_cq.c, Linux 6.1 to 7.3; providers/siw/siw.c, rdma-core 65. The kernel
 //! refuses a place that is too small for its response, and a missing one.
 
+#[cfg(feature = "raw")]
+pub(crate) mod binding;
 mod completions;
 mod control;
 mod plans;

@@ -466,6 +466,8 @@ fn parts(place: NonNull<u8>, len: usize) -> (usize, usize) {
 
 pub(crate) mod barrier;
 mod joined;
+#[cfg(feature = "raw")]
+pub(crate) mod mapped;
 pub(crate) mod page;
 mod register;
 #[cfg_attr(not(feature = "raw"), allow(unreachable_pub, dead_code))]

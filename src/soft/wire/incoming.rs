@@ -5,14 +5,14 @@
 
 use std::time::Instant;
 
-use uverbs_abi::types::{AccessFlags, CompCntrOps, WcFlags, event_type, wc_opcode, wc_status};
+use uverbs_abi::types::{AccessFlags, CompCntrOps, WcFlags, event_type, qp_type, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
 use zerocopy::FromZeros;
 
 use super::MOST_WAITING;
 use super::link::Link;
 use crate::roce::responder::{Message, Part, Refusal as Nak, Step};
-use crate::roce::{Operation, Packet, Service};
+use crate::roce::{Operation, Packet, Remote, Service};
 use crate::soft::attributes;
 use crate::soft::context::MAX_MESSAGE;
 use crate::soft::gids::Gid;
@@ -26,6 +26,8 @@ use crate::soft::state::State;
 #[derive(Debug)]
 pub(super) struct Receiving {
     receive: Receive,
+    /// The shared queue from which it is, if the message has named it.
+    extended: Option<u32>,
 }
 
 /// Why a packet is not taken.
@@ -79,9 +81,14 @@ impl State {
         if packet.service != qp.service() || route.is_none_or(|route| route.destination != *from) {
             return false;
         }
+        // Requests go from an initiator to a target, and responses back.
+        let is_answer = is_response(packet.operation);
+        if qp.kind == if is_answer { qp_type::XRC_TGT } else { qp_type::XRC_INI } {
+            return false;
+        }
         let number = packet.to;
         self.with_link(number, |state, link| match packet.service {
-            _ if is_response(packet.operation) => state.answered(number, link, packet, payload, now),
+            _ if is_answer => state.answered(number, link, packet, payload, now),
             Service::Uc => state.take_unreliable(number, link, packet, payload),
             _ => state.take_reliable(number, link, packet, payload),
         });
@@ -91,6 +98,10 @@ impl State {
     fn take_reliable(&mut self, number: u32, link: &mut Link, packet: &Packet, payload: &[u8]) {
         let Some(qp) = self.qps.get(&number) else { return };
         let (service, mtu) = (qp.service(), attributes::packet_size(qp.attrs.path_mtu) as u32);
+        // The peer asks again. Until then, nothing more is made that would have to wait for the socket.
+        if self.wire.as_ref().is_none_or(|wire| wire.waiting > MOST_WAITING) {
+            return;
+        }
         let step = link.responder.arrive(packet, payload.len(), mtu);
         let Some(wire) = &mut self.wire else { return };
         let result = match step {
@@ -104,11 +115,9 @@ impl State {
             Step::Missing => {
                 wire.counts.out_of_sequence += 1;
                 let response = link.responder.missing(service);
-                self.respond(number, response, &[]);
+                self.respond(number, link, response);
                 Ok(())
             }
-            // The peer asks again.
-            Step::Read { .. } if wire.waiting > MOST_WAITING => Ok(()),
             Step::Part(part) => self.take_part(number, link, packet, part, payload).map(|()| {
                 link.responder.taken(packet, payload.len(), 1);
                 if packet.asks
@@ -122,8 +131,9 @@ impl State {
             Step::Atomic => self.atomic(number, link, packet),
             Step::AtomicAgain(original) => {
                 wire.counts.duplicates += 1;
+                self.repeat_answers(link, packet.psn);
                 let response = link.responder.result(packet, original);
-                self.respond(number, response, &[]);
+                self.respond(number, link, response);
                 Ok(())
             }
             Step::Invalid => Err(No::from(Refusal::INVALID)),
@@ -136,7 +146,7 @@ impl State {
                 if let Some(wire) = &mut self.wire {
                     wire.counts.sent_unready += 1;
                 }
-                self.respond(number, response, &[]);
+                self.respond(number, link, response);
             }
             Err(No::Refused(refusal)) => {
                 let nak = match refusal.status {
@@ -145,7 +155,7 @@ impl State {
                     _ => Nak::InvalidRequest,
                 };
                 let response = link.responder.refuse(packet, nak);
-                self.respond(number, response, &[]);
+                self.respond_at_last(number, link, response);
                 self.end_badly(number, link, &refusal);
             }
         }
@@ -163,11 +173,12 @@ impl State {
     }
 
     /// A request has moved the queue pair to the error state.
-    fn end_badly(&mut self, number: u32, link: &mut Link, refusal: &Refusal) {
+    pub(super) fn end_badly(&mut self, number: u32, link: &mut Link, refusal: &Refusal) {
         let is_told = self.profile.tells_of_refusal(refusal.event == event_type::QP_ACCESS_ERR);
         match link.receiving.take() {
-            Some(receiving) => {
-                self.complete_receive(number, &failed(number, receiving.receive.wr_id, refusal.here), false)
+            Some(Receiving { receive, extended }) => {
+                let wc = failed(number, receive.wr_id, refusal.here);
+                self.complete_receive(number, extended, &wc, false);
             }
             None if is_told => self.announce(number, refusal.event),
             None => {}
@@ -175,29 +186,29 @@ impl State {
         self.break_qp(number);
     }
 
-    fn complete_receive(&mut self, number: u32, wc: &Wc, solicited: bool) {
-        let Some(qp) = self.qps.get(&number) else { return };
-        self.complete(qp.recv_cq, wc, solicited);
+    fn complete_receive(&mut self, number: u32, extended: Option<u32>, wc: &Wc, solicited: bool) {
+        self.complete(self.receive_cq(number, extended), wc, solicited);
         self.count_receive(wc);
     }
 
     /// The receive in progress is flushed with the others.
     pub(in crate::soft) fn end_receiving(&mut self, number: u32) {
         let link = self.qps.get_mut(&number).and_then(|qp| qp.link.as_mut());
-        let Some(receiving) = link.and_then(|link| link.receiving.take()) else { return };
-        let cq = self.qps.get(&number).map_or(0, |qp| qp.recv_cq);
-        self.flushed(number, cq, receiving.receive.wr_id, wc_opcode::RECV, true);
+        let Some(Receiving { receive, extended }) = link.and_then(|link| link.receiving.take()) else {
+            return;
+        };
+        self.flushed(number, self.receive_cq(number, extended), receive.wr_id, wc_opcode::RECV, true);
     }
 
     /// Takes the oldest receive for a message.
-    fn begin_receiving(&mut self, number: u32, link: &mut Link) -> Result<(), No> {
+    fn begin_receiving(&mut self, asked: Asked, link: &mut Link) -> Result<(), No> {
         if link.receiving.is_some() {
             // It was taken for an unreliable message that was not finished.
             return Ok(());
         }
-        let receive = self.qps.get(&number).and_then(|qp| self.next_receive(qp)).ok_or(No::NotReady)?;
-        self.take_receive(number);
-        link.receiving = Some(Receiving { receive });
+        let receive = self.receive_of(asked).ok_or(No::NotReady)?;
+        self.take_receive_of(asked.number, asked.extended);
+        link.receiving = Some(Receiving { receive, extended: asked.extended });
         Ok(())
     }
 
@@ -210,52 +221,44 @@ impl State {
         part: Part,
         payload: &[u8],
     ) -> Result<(), No> {
+        let qp = self.qps.get(&number).ok_or(No::NotReady)?;
+        let asked = self.asked(number, qp, packet.srq)?;
         // Lengths of packets have 16 bits.
         let end = part.offset.saturating_add(payload.len() as u32);
         match part.message {
             Message::Send => {
                 if part.begins {
-                    self.begin_receiving(number, link)?;
+                    self.begin_receiving(asked, link)?;
                 }
-                let qp = self.qps.get(&number).ok_or(No::NotReady)?;
                 let receiving = link.receiving.as_ref().ok_or(No::NotReady)?;
                 let refuse = |status| Refusal::receive(&self.profile, status);
                 if end > receiving.receive.room {
                     return Err(refuse(wc_status::LOC_LEN_ERR).into());
                 }
-                let places = self.landing(qp.pd, &receiving.receive, end as usize).map_err(refuse)?;
+                let places = self.landing(asked.pd, &receiving.receive, end as usize).map_err(refuse)?;
                 if !pieces::put_part(&places, part.offset as usize, payload) {
                     return Err(refuse(wc_status::LOC_PROT_ERR).into());
                 }
             }
             Message::Write => {
-                let qp = self.qps.get(&number).ok_or(No::NotReady)?;
                 if part.begins {
                     check_right(qp, AccessFlags::REMOTE_WRITE)?;
-                    let remote = packet.remote;
-                    self.reach_all(
-                        number,
-                        qp,
-                        remote.address,
-                        remote.len,
-                        remote.key,
-                        AccessFlags::REMOTE_WRITE,
-                    )?;
-                    link.writing = remote;
+                    self.reach_all(asked, packet.remote, AccessFlags::REMOTE_WRITE)?;
+                    link.writing = packet.remote;
                 }
                 let remote = link.writing;
                 if end > remote.len || part.ends && end != remote.len {
                     return Err(Refusal::INVALID.into());
                 }
                 if is_immediate(packet.operation) {
-                    self.begin_receiving(number, link)?;
+                    self.begin_receiving(asked, link)?;
                 }
-                self.write_remote(
-                    number,
-                    remote.address.wrapping_add(part.offset.into()),
-                    remote.key,
-                    payload,
-                )?;
+                let address = remote.address.wrapping_add(part.offset.into());
+                let remote = Remote { address, len: payload.len() as u32, ..remote };
+                let place = self.reach_all(asked, remote, AccessFlags::REMOTE_WRITE)?;
+                if !place.is_none_or(|place| pieces::put_part(&[place], 0, payload)) {
+                    return Err(Refusal::ACCESS.into());
+                }
             }
         }
         if part.ends {
@@ -269,10 +272,11 @@ impl State {
         if message == Message::Write {
             self.count_operation(number, CompCntrOps::REMOTE_RDMA_WRITE, wc_status::SUCCESS);
         }
-        let Some(Receiving { receive }) = link.receiving.take() else { return };
+        let Some(Receiving { receive, extended }) = link.receiving.take() else { return };
         if invalidates(packet.operation) && !self.invalidate(number, packet.immediate) {
             // The key is not that of a window that can be invalidated.
-            self.complete_receive(number, &failed(number, receive.wr_id, wc_status::REM_INV_REQ_ERR), false);
+            let wc = failed(number, receive.wr_id, wc_status::REM_INV_REQ_ERR);
+            self.complete_receive(number, extended, &wc, false);
             return self.break_qp(number);
         }
         let (flag, ex) = match packet.operation {
@@ -292,35 +296,24 @@ impl State {
             port_num: self.qps.get(&number).map_or(0, |qp| qp.port),
             ..Wc::new_zeroed()
         };
-        self.complete_receive(number, &wc, packet.solicited);
+        self.complete_receive(number, extended, &wc, packet.solicited);
     }
 
     /// Checks a range of memory that the peer names; nothing for a length of zero, whatever the key is.
-    fn reach_all(
+    pub(super) fn reach_all(
         &self,
-        number: u32,
-        qp: &Qp,
-        address: u64,
-        len: u32,
-        key: u32,
+        asked: Asked,
+        Remote { address, key, len }: Remote,
         needed: AccessFlags,
     ) -> Result<Option<Place<'_>>, Refusal> {
         if len == 0 {
             return Ok(None);
         }
-        let (memory, offset) = self.reach_remote(Asked::of(number, qp.pd), address, len, key, needed)?;
+        let (memory, offset) = self.reach_remote(asked, address, len, key, needed)?;
         Ok(Some(Place::Region { memory, offset, len: len as usize }))
     }
 
-    fn write_remote(&self, number: u32, address: u64, key: u32, bytes: &[u8]) -> Result<(), Refusal> {
-        let qp = self.qps.get(&number).ok_or(Refusal::INVALID)?;
-        let place =
-            self.reach_all(number, qp, address, bytes.len() as u32, key, AccessFlags::REMOTE_WRITE)?;
-        let written = place.is_none_or(|place| pieces::put_part(&[place], 0, bytes));
-        if written { Ok(()) } else { Err(Refusal::ACCESS) }
-    }
-
-    /// Sends what the peer reads.
+    /// The peer reads: the response is added to those that wait.
     fn read(&mut self, number: u32, link: &mut Link, packet: &Packet, is_new: bool) -> Result<(), No> {
         let qp = self.qps.get(&number).ok_or(No::NotReady)?;
         check_right(qp, AccessFlags::REMOTE_READ)?;
@@ -329,26 +322,19 @@ impl State {
             return Err(Refusal::INVALID.into());
         }
         let mtu = attributes::packet_size(qp.attrs.path_mtu) as u32;
-        self.reach_all(number, qp, remote.address, remote.len, remote.key, AccessFlags::REMOTE_READ)?;
+        self.reach_all(self.asked(number, qp, packet.srq)?, remote, AccessFlags::REMOTE_READ)?;
         let count = remote.len.div_ceil(mtu).max(1);
+        if !is_new {
+            self.repeat_answers(link, packet.psn);
+        }
+        if !self.add_read(number, link, packet, count) {
+            return Err(Refusal::INVALID.into());
+        }
         if is_new {
             link.responder.taken(packet, 0, count);
             self.count_operation(number, CompCntrOps::REMOTE_RDMA_READ, wc_status::SUCCESS);
         } else if let Some(wire) = &mut self.wire {
             wire.counts.duplicates += 1;
-        }
-        for index in 0..count {
-            let len = mtu.min(remote.len - index * mtu);
-            let mut data = Vec::with_capacity(len as usize);
-            if let Some(qp) = self.qps.get(&number) {
-                let address = remote.address.wrapping_add((index * mtu).into());
-                let place = self.reach_all(number, qp, address, len, remote.key, AccessFlags::REMOTE_READ)?;
-                if place.is_some_and(|place| !pieces::append(&[place], &mut data)) {
-                    return Err(Refusal::ACCESS.into());
-                }
-            }
-            let response = link.responder.read_response(packet, index, count);
-            self.respond(number, response, &data);
         }
         Ok(())
     }
@@ -364,30 +350,11 @@ impl State {
             Operation::CompareSwap => (Action::CompareSwap, atomic.compare),
             _ => (Action::FetchAdd, atomic.operand),
         };
-        let asked = Asked::of(number, qp.pd);
+        let asked = self.asked(number, qp, packet.srq)?;
         let old = self.change(asked, action, (atomic.address, atomic.key), (compare_add, atomic.operand))?;
         self.count_operation(number, CompCntrOps::REMOTE_RDMA_READ, wc_status::SUCCESS);
         let response = link.responder.executed(packet, old);
-        self.respond(number, response, &[]);
+        self.respond(number, link, response);
         Ok(())
-    }
-
-    /// Sends the acknowledgement that a queue pair owes.
-    pub(super) fn pay_acknowledgement(&mut self, number: u32) {
-        let Some(qp) = self.qps.get_mut(&number) else { return };
-        let service = qp.service();
-        let Some(link) = qp.link.as_mut().filter(|link| link.responder.is_owed()) else { return };
-        let response = link.responder.acknowledgement(service);
-        self.respond(number, response, &[]);
-    }
-
-    /// Sends a response to the peer of a queue pair.
-    fn respond(&mut self, number: u32, packet: Packet, data: &[u8]) {
-        let Some(qp) = self.qps.get(&number) else { return };
-        let packet = Packet { to: qp.attrs.dest_qp_num & 0xff_ffff, ..packet };
-        let mut bytes = Vec::with_capacity(packet.size() + data.len() + 8);
-        packet.write_headers(data.len(), &mut bytes);
-        bytes.extend_from_slice(data);
-        self.send_to_peer(number, bytes);
     }
 }

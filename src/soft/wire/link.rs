@@ -7,6 +7,7 @@ use uverbs_abi::rxe::{AtomicWr, RdmaWr, SendWqe};
 use uverbs_abi::types::{AccessFlags, SendFlags, event_type, qp_state, qp_type, wc_status};
 use zerocopy::FromBytes;
 
+use super::answers::Answers;
 use super::incoming::Receiving;
 use super::memory::Data;
 use crate::roce::requester::{Emission, Fault, Meaning, Request, Requester, Settings, Work};
@@ -18,6 +19,11 @@ use crate::soft::pieces;
 use crate::soft::queue_pairs::Qp;
 use crate::soft::state::State;
 use crate::soft::windows;
+
+/// Number of bytes that may be under way: of the device, as many as fit into a receive buffer of the usual size (`net.core.rmem_default`), and of a
+/// queue pair at most.
+const WINDOWS: u32 = 192 << 10;
+const WINDOW: u32 = 128 << 10;
 
 /// The shortest message of an atomic operation in bytes.
 const ATOMIC: u32 = 8;
@@ -38,12 +44,18 @@ pub(in crate::soft) struct Link {
     /// The receive that the current message fills, and where the current write goes.
     pub(super) receiving: Option<Receiving>,
     pub(super) writing: Remote,
+    pub(super) answers: Answers,
 }
 
 impl Qp {
     /// Whether it is of a kind that uses a wire.
     fn is_connected(&self) -> bool {
-        matches!(self.kind, qp_type::RC | qp_type::UC)
+        matches!(self.kind, qp_type::RC | qp_type::UC | qp_type::XRC_INI | qp_type::XRC_TGT)
+    }
+
+    /// Whether requests are under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| !link.requester.is_empty())
     }
 
     /// When it has something to do.
@@ -57,10 +69,14 @@ impl Qp {
     }
 
     pub(super) fn service(&self) -> Service {
-        if self.kind == qp_type::UC { Service::Uc } else { Service::Rc }
+        match self.kind {
+            qp_type::UC => Service::Uc,
+            qp_type::XRC_INI | qp_type::XRC_TGT => Service::Xrc,
+            _ => Service::Rc,
+        }
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self, window: u32) -> Settings {
         let timeout = self.attrs.timeout & 31;
         Settings {
             service: self.service(),
@@ -70,6 +86,7 @@ impl Qp {
             retries: self.attrs.retry_cnt,
             unready: self.attrs.rnr_retry,
             reads: self.attrs.max_rd_atomic.into(),
+            window,
         }
     }
 }
@@ -93,6 +110,7 @@ impl State {
         }
         if receives {
             link.responder.begin(qp.attrs.rq_psn);
+            link.answers.clear();
         }
     }
 
@@ -109,7 +127,7 @@ impl State {
             qp.attrs.sq_psn = link.requester.next_psn();
             qp.attrs.rq_psn = link.responder.expected();
         }
-        let due = link.requester.due();
+        let (due, is_busy) = (link.requester.due(), !link.requester.is_empty());
         let counts = link.requester.take_counts();
         let is_broken = qp.state == qp_state::ERR;
         qp.link = Some(link);
@@ -118,10 +136,21 @@ impl State {
         }
         if let Some(wire) = &mut self.wire {
             wire.schedule(due);
+            if is_busy {
+                wire.busy.insert(number);
+            } else {
+                wire.busy.remove(&number);
+            }
             wire.counts.received_sequence += counts.sequence;
             wire.counts.received_unready += counts.unready;
             wire.counts.retries += counts.retries;
         }
+    }
+
+    /// Number of bytes that a queue pair may have under way.
+    fn window(&self) -> u32 {
+        let busy = self.wire.as_ref().map_or(1, |wire| wire.busy.len().max(1));
+        WINDOW.min(WINDOWS / u32::try_from(busy).unwrap_or(u32::MAX))
     }
 
     /// Sends what can be sent.
@@ -138,7 +167,7 @@ impl State {
             if !(may_begin || qp.state == qp_state::SQD && qp.draining) {
                 return;
             }
-            let settings = qp.settings();
+            let settings = qp.settings(self.window());
             if let Some(emission) = link.requester.packet(&settings, now) {
                 self.emit(number, link, emission);
                 continue;
@@ -217,6 +246,7 @@ impl State {
             len: wqe.dma.length,
             solicited: flags.contains(SendFlags::SOLICITED),
             fence: flags.contains(SendFlags::FENCE),
+            srq: if qp.kind == qp_type::XRC_INI { wqe.wr.reserved & 0xff_ffff } else { 0 },
         };
         Ok((request, data))
     }
@@ -230,7 +260,14 @@ impl State {
         if len > 0
             && let Err(status) = self.append_data(&taken.data, (offset, len), &mut bytes)
         {
-            return self.fail(number, link, self.profile.own_status(status));
+            let status = self.profile.own_status(status);
+            // An unreliable request has ended when its last packet was made, and so have those before it.
+            let is_unreliable = packet.service == Service::Uc;
+            return if is_unreliable {
+                self.fail_at(number, link, request, status)
+            } else {
+                self.fail(number, link, status)
+            };
         }
         self.send_to_peer(number, bytes);
     }
@@ -257,7 +294,7 @@ impl State {
         if !matches!(qp.state, qp_state::RTS | qp_state::SQD) {
             return;
         }
-        match link.requester.answer(packet, payload.len(), &qp.settings(), now) {
+        match link.requester.answer(packet, payload.len(), &qp.settings(WINDOW), now) {
             Meaning::Nothing => {}
             Meaning::Data { request, offset } => {
                 let original = packet.original.to_ne_bytes();
@@ -265,7 +302,7 @@ impl State {
                 let is_atomic = packet.operation == crate::roce::Operation::AtomicAcknowledge;
                 let bytes = if is_atomic { &original[..] } else { payload };
                 if let Err(status) = self.put_data(&taken.data, offset, bytes) {
-                    return self.fail(number, link, status);
+                    return self.fail_at(number, link, request, status);
                 }
             }
             Meaning::Fault(_, fault) => {
@@ -307,6 +344,20 @@ impl State {
     /// The oldest request that has not ended fails, and the queue pair with it.
     fn fail(&mut self, number: u32, link: &mut Link, status: u32) {
         self.retire(number, link);
+        self.fail_oldest(number, link, status);
+    }
+
+    /// A request whose packets have all been exchanged fails, and the queue pair with it. Those before it have ended.
+    fn fail_at(&mut self, number: u32, link: &mut Link, request: usize, status: u32) {
+        for _ in 0..request {
+            let Some(Taken { wqe, .. }) = link.taken.pop_front() else { return };
+            self.take_send(number);
+            self.sent(number, &wqe, wc_status::SUCCESS);
+        }
+        self.fail_oldest(number, link, status);
+    }
+
+    fn fail_oldest(&mut self, number: u32, link: &mut Link, status: u32) {
         let Some(Taken { wqe, .. }) = link.taken.pop_front() else { return };
         (link.requester, link.taken) = (Requester::default(), VecDeque::new());
         self.take_send(number);
@@ -317,7 +368,7 @@ impl State {
     pub(super) fn tick_link(&mut self, number: u32, now: Instant) {
         self.with_link(number, |state, link| {
             let Some(qp) = state.qps.get(&number) else { return };
-            match link.requester.tick(&qp.settings(), now) {
+            match link.requester.tick(&qp.settings(WINDOW), now) {
                 Some(fault) => {
                     let status = state.status_of(fault);
                     state.fail(number, link, status);

@@ -4,6 +4,7 @@
 //! destination is elsewhere. The state machines are those of [`crate::roce`]; this folder gives them the memory and the rings of the
 //! queue pairs ([`link`], [`incoming`]), the socket and the time ([`driver`]).
 
+mod answers;
 pub(super) mod datagrams;
 pub(super) mod driver;
 mod faults;
@@ -13,21 +14,27 @@ mod memory;
 mod socket;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::answers::ENOUGH;
+use self::driver::Inbox;
 use self::faults::Fate;
 pub use self::faults::Faults;
+use self::socket::Sent;
 pub(super) use self::socket::{Socket, packet_size};
 use super::gids::Gid;
+use super::profile::Profile;
 use super::state::{Frames, State};
 use crate::roce::{BASE, PORT, Packet, icrc};
 
-/// If so much waits for the socket, requests of peers that cause more are dropped.
-const MOST_WAITING: usize = 16 << 20;
-/// The longest datagram: the largest packet with all headers.
-const LONGEST: usize = 4096 + 128;
+/// If so many bytes wait for the socket, requests of peers are dropped, which would cause more.
+const MOST_WAITING: usize = 1 << 20;
+/// Maximum number of datagrams that the kernel is given together, and of their bytes (`UDP_MAX_SEGMENTS`, udp.h, Linux 6.1).
+const MOST_TOGETHER: usize = 64;
+const LONGEST_TOGETHER: usize = 65_000;
 
 /// Counters with the names that rxe has for them (`rxe_counter_descs`, rxe_hw_counters.c, Linux 7.3).
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,35 +98,57 @@ pub(super) struct Wire {
     socket: Arc<Socket>,
     address: IpAddr,
     is_strict: bool,
-    /// Datagrams that are to be sent now, and later.
+    /// Datagrams that are to be sent now, and later; and the number of their bytes.
     out: VecDeque<(SocketAddr, Vec<u8>)>,
-    waiting: usize,
     later: BTreeMap<(Instant, u64), (SocketAddr, Vec<u8>)>,
+    waiting: usize,
     copies: u64,
+    /// Whether datagrams of one length are sent together.
+    is_joining: bool,
+    /// What the numbers of datagrams that are sent or have arrived together change in checksums.
+    numbers: icrc::Numbers,
     fate: Fate,
     pub(super) counts: Counts,
-    /// Queue pairs that owe an acknowledgement.
+    /// Queue pairs that owe an acknowledgement, and those that have other responses to send, in turn.
     owing: BTreeSet<u32>,
+    answering: VecDeque<u32>,
+    /// Queue pairs with requests under way.
+    busy: BTreeSet<u32>,
+    /// The driver has more to do without waiting for anything.
+    is_busy: bool,
     /// The earliest time at which a queue pair has something to do, and until when the driver waits.
     due: Option<Instant>,
     waits_until: Option<Instant>,
+    /// When the program has last polled, and found nothing.
+    polled: Option<Instant>,
+    inbox: Inbox,
+    /// Datagrams were handled, and what they cause was not sent yet.
+    has_arrivals: bool,
 }
 
 impl Wire {
-    fn new(socket: Arc<Socket>, faults: Faults, is_strict: bool) -> Self {
+    fn new(socket: Arc<Socket>, profile: &Profile) -> Self {
         Self {
             address: socket.address.ip(),
             socket,
-            is_strict,
+            is_strict: profile.strict_checksums,
             out: VecDeque::new(),
             waiting: 0,
             later: BTreeMap::new(),
             copies: 0,
-            fate: Fate::new(faults),
+            is_joining: profile.segmentation,
+            numbers: icrc::Numbers::of(0),
+            fate: Fate::new(profile.faults),
             counts: Counts::default(),
             owing: BTreeSet::new(),
+            answering: VecDeque::new(),
+            busy: BTreeSet::new(),
+            is_busy: false,
             due: None,
             waits_until: None,
+            polled: None,
+            inbox: Inbox::default(),
+            has_arrivals: false,
         }
     }
 
@@ -142,8 +171,8 @@ impl Wire {
         let mut delays = self.fate.next().peekable();
         while let Some(delay) = delays.next() {
             let bytes = if delays.peek().is_some() { bytes.clone() } else { std::mem::take(&mut bytes) };
+            self.waiting += bytes.len();
             if delay == Duration::ZERO {
-                self.waiting += bytes.len();
                 self.out.push_back((to, bytes));
             } else {
                 let due = now + delay;
@@ -187,24 +216,99 @@ impl Wire {
         icrc::of_packet(&head[..len + 8], transport)
     }
 
-    /// Whether the checksum is right. That of an IPv4 packet covers its identification, which the socket does not show.
-    fn is_intact(&self, from: SocketAddr, transport: &[u8], found: [u8; icrc::SIZE]) -> bool {
+    /// Whether the checksum is right. That of an IPv4 packet covers its identification, which the socket does not show. It is zero, or the
+    /// place of the packet among those that were sent together.
+    fn is_intact(
+        &mut self,
+        from: SocketAddr,
+        transport: &[u8],
+        found: [u8; icrc::SIZE],
+        place: usize,
+    ) -> bool {
         let to = SocketAddr::new(self.address, PORT);
         let sum = self.sum(from, to, transport);
-        let is_hidden = self.address.is_ipv4() && !self.is_strict;
-        sum == found || is_hidden && icrc::solve(sum, found, transport.len()).is_some()
+        if sum == found || self.address.is_ipv6() {
+            return sum == found;
+        }
+        let is_numbered = place > 0
+            && u8::try_from(place)
+                .is_ok_and(|place| self.numbers_of(transport.len()).change(sum, place) == found);
+        is_numbered || !self.is_strict && icrc::solve(sum, found, transport.len()).is_some()
+    }
+
+    /// What numbers change in the checksums of packets of this length.
+    fn numbers_of(&mut self, len: usize) -> icrc::Numbers {
+        if self.numbers.len() != len {
+            self.numbers = icrc::Numbers::of(len);
+        }
+        self.numbers
     }
 
     /// Gives the socket what it takes.
     fn transmit(&mut self) {
         while let Some((to, bytes)) = self.out.front() {
-            match self.socket.send(bytes, *to) {
-                socket::Sent::Yes => {}
-                socket::Sent::Full => return,
-                socket::Sent::Never => self.counts.send_errors += 1,
+            let to = *to;
+            let count = self.joined();
+            let sent = if count > 1 { self.send_together(count, to) } else { self.socket.send(bytes, to) };
+            match sent {
+                Sent::Yes => {}
+                Sent::Full => return,
+                Sent::Never => self.counts.send_errors += count as u64,
+                Sent::Apart => {
+                    self.is_joining = false;
+                    continue;
+                }
             }
-            self.waiting = self.waiting.saturating_sub(bytes.len());
-            self.out.pop_front();
+            let sent: usize = self.out.drain(..count).map(|(_, bytes)| bytes.len()).sum();
+            self.waiting = self.waiting.saturating_sub(sent);
+        }
+    }
+
+    /// Number of datagrams that can be sent together: to one peer, and of one length, of which the last may be shorter.
+    fn joined(&self) -> usize {
+        let Some((peer, first)) = self.out.front().filter(|_| self.is_joining) else { return 1 };
+        let (mut count, mut sum) = (0, 0);
+        for (to, bytes) in self.out.iter().take(MOST_TOGETHER) {
+            sum += bytes.len();
+            if to != peer || bytes.len() > first.len() || sum > LONGEST_TOGETHER {
+                break;
+            }
+            count += 1;
+            if bytes.len() < first.len() {
+                break;
+            }
+        }
+        count.max(1)
+    }
+
+    /// Sends so many datagrams together. The kernel numbers them, which their checksums cover.
+    fn send_together(&mut self, count: usize, to: SocketAddr) -> Sent {
+        self.renumber(count);
+        let all: Vec<_> = self.out.iter().take(count).map(|(_, bytes)| IoSlice::new(bytes)).collect();
+        let sent = self.socket.send_together(&all, all.first().map_or(0, |first| first.len()), to);
+        if sent != Sent::Yes {
+            // They are sent again later, in other company.
+            self.renumber(count);
+        }
+        sent
+    }
+
+    /// Changes checksums from those of packets without numbers to those of packets with their places as numbers, or back.
+    fn renumber(&mut self, count: usize) {
+        if self.address.is_ipv6() {
+            return;
+        }
+        for place in 1..count {
+            let Some(len) = self.out.get(place).map(|(_, bytes)| bytes.len().saturating_sub(icrc::SIZE))
+            else {
+                return;
+            };
+            let numbers = self.numbers_of(len);
+            let sum = self.out.get_mut(place).and_then(|(_, bytes)| bytes.last_chunk_mut());
+            if let Some(sum) = sum {
+                // Fewer than MOST_TOGETHER.
+                *sum = numbers.change(*sum, place as u8);
+            }
         }
     }
 }
@@ -232,8 +336,8 @@ impl State {
         }
     }
 
-    /// A datagram arrives.
-    fn arrive_datagram(&mut self, from: SocketAddr, bytes: &[u8], now: Instant) {
+    /// A datagram arrives, in this place of those that arrived together.
+    fn arrive_datagram(&mut self, from: SocketAddr, bytes: &[u8], place: usize, now: Instant) {
         let Some(wire) = &mut self.wire else { return };
         wire.counts.received += 1;
         wire.counts.received_bytes += wire.on_wire(bytes.len());
@@ -242,7 +346,7 @@ impl State {
             wire.counts.dropped += 1;
             return;
         };
-        if !wire.is_intact(from, transport, *found) {
+        if !wire.is_intact(from, transport, *found, place) {
             wire.counts.wrong_sums += 1;
             wire.counts.dropped += 1;
             return;
@@ -259,17 +363,18 @@ impl State {
     /// Everything that arrived together was handled: sends what it has caused.
     fn after_arrivals(&mut self, now: Instant) {
         let Some(wire) = &mut self.wire else { return };
+        wire.has_arrivals = false;
         for number in std::mem::take(&mut wire.owing) {
-            self.pay_acknowledgement(number);
+            self.with_link(number, |state, link| state.acknowledge_owed(number, link));
         }
         let Some(wire) = &mut self.wire else { return };
         while let Some(entry) = wire.later.first_entry().filter(|entry| entry.key().0 <= now) {
-            let datagram = entry.remove();
-            wire.waiting += datagram.1.len();
-            wire.out.push_back(datagram);
+            wire.out.push_back(entry.remove());
         }
         if wire.due.is_some_and(|due| due <= now) {
             wire.due = wire.later.first_key_value().map(|((due, _), _)| *due);
+            // Without those that are gone.
+            wire.busy = self.qps.iter().filter(|(_, qp)| qp.is_busy()).map(|(number, _)| *number).collect();
             let dues: Vec<_> =
                 self.qps.iter().filter_map(|(number, qp)| Some((*number, qp.due()?))).collect();
             for (number, due) in dues {
@@ -281,5 +386,11 @@ impl State {
             }
         }
         self.transmit();
+        self.give_answers();
+        self.transmit();
+        if let Some(wire) = &mut self.wire {
+            // Otherwise the driver waits for room in the socket, or for the time of what waits.
+            wire.is_busy = !wire.answering.is_empty() && wire.out.is_empty() && wire.waiting < ENOUGH;
+        }
     }
 }

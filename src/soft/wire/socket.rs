@@ -1,13 +1,15 @@
 //! The socket of a wire.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
 
 use crate::roce::PORT;
 
@@ -31,6 +33,16 @@ pub(super) enum Sent {
     /// Later.
     Full,
     Never,
+    /// Several together are not taken here.
+    Apart,
+}
+
+/// One read: a datagram, or several of one length, of which the last may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrived {
+    pub(super) len: usize,
+    pub(super) each: usize,
+    pub(super) from: SocketAddr,
 }
 
 /// A socket, and what interrupts the wait for it.
@@ -58,6 +70,8 @@ impl Socket {
             let _ = setsockopt(&udp, sockopt::RcvBuf, &size);
             let _ = setsockopt(&udp, sockopt::SndBuf, &size);
         }
+        // Without it, the kernel gives out what arrives together one by one.
+        let _ = setsockopt(&udp, sockopt::UdpGroSegment, &true);
         let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let address = udp.local_addr()?;
         Ok(Self { udp, wake, address })
@@ -85,13 +99,46 @@ impl Socket {
         }
     }
 
-    /// The next datagram, if there is one.
-    pub(super) fn receive(&self, bytes: &mut [u8]) -> Option<(usize, SocketAddr)> {
+    /// Sends several datagrams of `len` bytes, of which the last may be shorter, to one peer.
+    pub(super) fn send_together(&self, parts: &[IoSlice<'_>], len: usize, to: SocketAddr) -> Sent {
+        let Ok(len) = u16::try_from(len) else { return Sent::Apart };
+        let (control, to) = ([ControlMessage::UdpGsoSegments(&len)], SockaddrStorage::from(to));
         loop {
-            return match self.udp.recv_from(bytes) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                other => other.ok(),
+            return match sendmsg(self.udp.as_raw_fd(), parts, &control, MsgFlags::empty(), Some(&to)) {
+                Ok(_) => Sent::Yes,
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => Sent::Full,
+                // The kernel or the interface cannot cut them, or they are too long for the interface.
+                Err(
+                    Errno::EIO | Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOPROTOOPT | Errno::EMSGSIZE,
+                ) => Sent::Apart,
+                Err(_) => Sent::Never,
             };
+        }
+    }
+
+    /// What has arrived next, if there is something.
+    pub(super) fn receive(&self, bytes: &mut [u8], control: &mut [u8]) -> Option<Arrived> {
+        loop {
+            let mut parts = [IoSliceMut::new(bytes)];
+            let received = match recvmsg::<SockaddrStorage>(
+                self.udp.as_raw_fd(),
+                &mut parts,
+                Some(&mut *control),
+                MsgFlags::empty(),
+            ) {
+                Err(Errno::EINTR) => continue,
+                other => other.ok()?,
+            };
+            let each = received.cmsgs().into_iter().flatten().find_map(|control| match control {
+                ControlMessageOwned::UdpGroSegments(each) => usize::try_from(each).ok(),
+                _ => None,
+            });
+            let from = received.address?;
+            let v4 = from.as_sockaddr_in().map(|from| SocketAddr::V4((*from).into()));
+            let from = v4.or_else(|| from.as_sockaddr_in6().map(|from| SocketAddr::V6((*from).into())))?;
+            let len = received.bytes;
+            return Some(Arrived { len, each: each.unwrap_or(len).max(1), from });
         }
     }
 

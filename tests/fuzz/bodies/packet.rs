@@ -17,6 +17,7 @@ pub(crate) fn run(data: &[u8]) {
         retries: 1,
         unready: 1,
         reads: 1,
+        window: 4096,
     };
     let (mut requester, mut responder) = (Requester::default(), Responder::default());
     requester.begin(0);
@@ -25,7 +26,7 @@ pub(crate) fn run(data: &[u8]) {
     for len in [10, 1000] {
         let remote = Remote { address: u64::MAX - 100, key: 1, len };
         for work in [Work::Send(Some(1)), Work::Read(remote), Work::Write(remote, None)] {
-            requester.add(Request { work, len, solicited: true, fence: false }, &settings);
+            requester.add(Request { work, len, solicited: true, fence: false, srq: 0 }, &settings);
         }
     }
     // The first byte of each part is its length.

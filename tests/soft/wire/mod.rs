@@ -5,6 +5,9 @@
 
 mod malformed;
 mod messages;
+#[cfg(feature = "raw")]
+mod reads;
+mod ways;
 
 use std::net::{IpAddr, Ipv4Addr};
 

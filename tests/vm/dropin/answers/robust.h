@@ -34,7 +34,10 @@ static const char *asked = "the program";
 	} while (0)
 
 /* The index of the GID that everything uses: RoCE version 2, IPv4. */
-enum { GID = 1, BYTES = 4096, DEPTH = 16 };
+#ifndef GID_INDEX
+#define GID_INDEX 1
+#endif
+enum { GID = GID_INDEX, BYTES = 4096, DEPTH = 16 };
 
 /* Declared in the header for drivers, which is not installed. */
 int ibv_read_sysfs_file(const char *directory, const char *file, char *text, size_t size);

@@ -1,0 +1,37 @@
+//! The checks. Each looks at what was seen, and reads nothing but the kernel's files.
+
+mod cards;
+mod counters;
+mod gids;
+mod kernel;
+mod manager;
+mod nodes;
+mod permissions;
+mod port;
+mod resources;
+
+#[cfg(test)]
+mod tests;
+
+use super::finding::Finding;
+use super::seen::Seen;
+
+/// All of them, in the order in which a user meets their causes.
+const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
+    cards::check,
+    nodes::check,
+    kernel::check,
+    permissions::check,
+    port::check,
+    gids::check,
+    manager::check,
+    counters::check,
+    resources::check,
+];
+
+/// What all checks find, the worst first.
+pub(super) fn all(seen: &Seen) -> Vec<Finding> {
+    let mut found: Vec<_> = CHECKS.iter().flat_map(|check| check(seen)).collect();
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
