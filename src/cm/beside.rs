@@ -4,38 +4,40 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
+use super::wakers::Wakers;
 use crate::verbs::cq::CompletionChannel;
 
 /// Everyone who waits for the same queues: few, since a connection has two directions.
 #[derive(Debug, Default)]
-pub(super) struct Wakers(Mutex<Vec<Waker>>);
+pub(super) struct Waiters(Mutex<Wakers>);
 
-impl Wakers {
-    fn list(&self) -> MutexGuard<'_, Vec<Waker>> {
+impl Waiters {
+    fn wakers(&self) -> MutexGuard<'_, Wakers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, waker: &Waker) {
-        let mut list = self.list();
-        if !list.iter().any(|known| known.will_wake(waker)) {
-            list.push(waker.clone());
-        }
+    pub(super) fn keep(&self, ticket: u64, waker: &Waker) {
+        let old = self.wakers().keep(ticket, waker);
+        drop(old);
     }
 
-    /// Wakes all others, outside of the lock: a waker runs other code.
-    pub(super) fn wake_others(&self, own: &Waker) {
-        let others: Vec<_> = self.list().extract_if(.., |waker| !waker.will_wake(own)).collect();
-        others.into_iter().for_each(Waker::wake);
+    pub(super) fn remove(&self, ticket: u64) {
+        let old = self.wakers().remove(ticket);
+        drop(old);
     }
 
-    /// Wakes all, outside of the lock: a waker runs other code.
+    pub(super) fn wake_others(&self, ticket: u64) {
+        let others = self.wakers().take_others(ticket);
+        others.wake();
+    }
+
     pub(super) fn wake_all(&self) {
-        let list = std::mem::take(&mut *self.list());
-        list.into_iter().for_each(Waker::wake);
+        let all = std::mem::take(&mut *self.wakers());
+        all.wake();
     }
 }
 
-impl Wake for Wakers {
+impl Wake for Waiters {
     fn wake(self: Arc<Self>) {
         self.wake_all();
     }
@@ -45,7 +47,7 @@ impl Wake for Wakers {
 #[derive(Debug)]
 pub(super) struct Beside {
     pub(super) channel: CompletionChannel,
-    pub(super) wakers: Arc<Wakers>,
+    pub(super) waiters: Arc<Waiters>,
     #[cfg(feature = "tokio")]
     pub(super) watch: super::task::ChannelWatch,
 }
@@ -54,7 +56,7 @@ impl Beside {
     pub(super) fn new(channel: CompletionChannel) -> Self {
         Self {
             channel,
-            wakers: Arc::default(),
+            waiters: Arc::default(),
             #[cfg(feature = "tokio")]
             watch: super::task::ChannelWatch::default(),
         }

@@ -6,7 +6,7 @@ use uverbs_abi::cm::{Accept, CONNECT_RESPONSE, ConnParam, Connect as Request, ES
 use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::QpAttr;
 
-use super::connection::Connection;
+use super::connection::{Connection, Ends};
 use super::dispatch::Kind;
 use super::error::{ConnectError, LEFT, check, given_up, private_data};
 use super::id::Id;
@@ -32,8 +32,7 @@ const MUTE: &str = "the kernel could not send the request: a hardware address ha
 #[must_use = "nothing happens before `establish`"]
 #[doc(alias = "rdma_conn_param")]
 pub struct Connect {
-    id: Id,
-    qp: QueuePair<Rc>,
+    ends: Box<Ends>,
     parameters: Parameters,
 }
 
@@ -42,7 +41,7 @@ parameters!(Connect, OP, Data::Request);
 impl Connect {
     pub(super) fn new(id: Id, attributes: &QpAttr, mut qp: QueuePair<Rc>) -> Result<Self> {
         let parameters = Parameters::begin(attributes, None, &mut qp)?;
-        Ok(Self { id, qp, parameters })
+        Ok(Self { ends: Ends::new(id, qp, parameters.is_iwarp), parameters })
     }
 
     /// Asks the other side, and waits for its answer. Without a deadline it waits as long as the program there needs.
@@ -58,29 +57,28 @@ impl Connect {
     #[doc(alias = "rdma_establish")]
     #[doc(alias = "rdma_connect")]
     pub fn establish<'a>(self) -> Waiting<'a, Connection, ConnectError> {
-        let shared = self.id.shared.clone();
+        let shared = self.ends.link.id.shared.clone();
         Waiting::new(&shared, OP, self.run())
     }
 
     // Not an `async fn`, whose future has room for what it is given twice.
     pub(super) fn run(self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
-        let Self { id, qp, parameters } = self;
-        let mut ends = Ends(Some((id, qp)));
+        let Self { ends, parameters } = self;
+        let mut unanswered = Unanswered(Some(ends));
         async move {
-            if let Some((id, qp)) = &mut ends.0 {
-                let conn_param = parameters.of(qp, (u8::MAX, u8::MAX))?;
-                parameters.allow(qp)?;
-                let request = Request { conn_param, id: id.id, ..Request::default() };
+            if let Some(ends) = &mut unanswered.0 {
+                parameters.allow(&mut ends.qp)?;
                 match parameters.is_iwarp {
                     true => {
-                        id.shared.read(OP, Kind::Task)?;
-                        route(OP, id).await?;
-                        connect_in_helper(id, request)?;
+                        ends.link.id.shared.read(OP, Kind::Task)?;
+                        route(OP, &ends.link.id).await?;
+                        connect_in_helper(&ends.link.id, request(&parameters, ends)?)?;
                     }
-                    false => connect(id, &request).await?,
+                    false => connect(&parameters, ends).await?,
                 }
             }
-            while let Some((id, qp)) = &mut ends.0 {
+            while let Some(ends) = &mut unanswered.0 {
+                let id = &ends.link.id;
                 let event = match parameters.is_iwarp {
                     true => id.event(OP).await?,
                     false => id.event_before(OP, Step::Ready).await?,
@@ -90,13 +88,13 @@ impl Connect {
                 check(OP, &event)?;
                 match event.event {
                     CONNECT_RESPONSE => {
-                        acknowledge(&parameters, id, qp).map_err(|error| given_up(OP, error, LEFT))?;
+                        acknowledge(&parameters, ends).map_err(|error| given_up(OP, error, LEFT))?;
                     }
                     ESTABLISHED => {}
                     _ => continue,
                 }
-                if let Some((id, qp)) = ends.0.take() {
-                    return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data(&event)));
+                if let Some(ends) = unanswered.0.take() {
+                    return Ok(Connection::new(ends, private_data(&event)));
                 }
             }
             Err(Error::malformed(OP, "the connection was handed over twice").into())
@@ -104,41 +102,46 @@ impl Connect {
     }
 }
 
-/// The identifier and the queue pair of a client that waits for its answer.
-struct Ends(Option<(Id, QueuePair<Rc>)>);
+/// The two ends of a client that waits for its answer.
+struct Unanswered(Option<Box<Ends>>);
 
-impl Drop for Ends {
+impl Drop for Unanswered {
     fn drop(&mut self) {
-        let Some((id, qp)) = self.0.take() else { return };
+        let Some(ends) = self.0.take() else { return };
+        let id = &ends.link.id;
         let shared = Arc::clone(&id.shared);
         if !id.blocks() || !shared.is_here() {
-            drop(id);
-            return drop(qp);
+            return drop(ends);
         }
         // The kernel waits for the other side before it destroys the identifier, and the queue pair after it. If no thread can be started,
         // this one waits.
         id.may_block(false);
-        let _ = shared.help(move |_| {
-            drop(id);
-            drop(qp);
-        });
+        let _ = shared.help(move |_| drop(ends));
     }
 }
 
+fn request(parameters: &Parameters, ends: &Ends) -> Result<Request> {
+    let conn_param = parameters.of(&ends.qp, (u8::MAX, u8::MAX))?;
+    Ok(Request { conn_param, id: ends.link.id.id, ..Request::default() })
+}
+
 /// Sends the request. The route is there in most cases, and its event is read by the same system call; else it is waited for.
-async fn connect(id: &Id, request: &Request) -> Result<(), ConnectError> {
-    match id.shared.request_and_read(OP, request) {
+async fn connect(parameters: &Parameters, ends: &Ends) -> Result<(), ConnectError> {
+    let id = &ends.link.id;
+    match id.shared.request_and_read(OP, &request(parameters, ends)?) {
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
             route(OP, id).await?;
-            Ok(id.request(OP, request).map_err(|error| given_up(OP, error, MUTE))?)
+            let sent = id.request(OP, &request(parameters, ends)?);
+            Ok(sent.map_err(|error| given_up(OP, error, MUTE))?)
         }
         sent => Ok(sent?),
     }
 }
 
 /// Answers the reply.
-fn acknowledge(parameters: &Parameters, id: &Id, qp: &mut QueuePair<Rc>) -> Result<()> {
-    parameters.make_ready(OP, id, qp, None)?;
+fn acknowledge(parameters: &Parameters, ends: &mut Ends) -> Result<()> {
+    let id = &ends.link.id;
+    parameters.make_ready(OP, id, &mut ends.qp, None)?;
     let (uid, conn_param) = (id.uid, ConnParam::default());
     id.request(OP, &Accept { uid, conn_param, id: id.id, ..Accept::default() })
 }

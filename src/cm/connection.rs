@@ -9,6 +9,7 @@ use std::task::{Poll, Waker, ready};
 use nix::errno::Errno;
 use uverbs_abi::cm::{DEVICE_REMOVAL, DISCONNECTED, Disconnect, EventResp, UNREACHABLE};
 
+use super::call::Call;
 use super::error::status;
 use super::id::Id;
 use super::manager::Manager;
@@ -51,20 +52,33 @@ impl Closed {
 #[doc(alias = "rdma_destroy_ep")]
 #[doc(alias = "rdma_destroy_qp")]
 pub struct Connection {
-    // The identifier is destroyed before the queue pair.
-    link: Link,
-    qp: QueuePair<Rc>,
+    ends: Box<Ends>,
     private_data: Vec<u8>,
+}
+
+/// What a connection consists of, from before it is made. It is large and goes from one step to the next, so it stays at one place.
+#[derive(Debug)]
+pub(super) struct Ends {
+    // The identifier is destroyed before the queue pair.
+    pub(super) link: Link,
+    pub(super) qp: QueuePair<Rc>,
 }
 
 /// The part of a connection that is not its queue pair, to wait for its end while the queue pair is used; see [`Connection::parts`].
 #[derive(Debug)]
 pub struct Link {
-    id: Id,
-    is_iwarp: bool,
+    pub(super) id: Id,
+    pub(super) is_iwarp: bool,
     closed: Mutex<Option<Closed>>,
     /// Whether this side has ended it.
     has_left: AtomicBool,
+}
+
+impl Ends {
+    pub(super) fn new(id: Id, qp: QueuePair<Rc>, is_iwarp: bool) -> Box<Self> {
+        let link = Link { id, is_iwarp, closed: Mutex::new(None), has_left: AtomicBool::new(false) };
+        Box::new(Self { link, qp })
+    }
 }
 
 impl Link {
@@ -82,16 +96,22 @@ impl Link {
     }
 
     async fn end(&self, op: &'static str) -> Result<Closed> {
-        poll_fn(|context| self.poll_end(op, context.waker())).await
+        let mut call = self.id.call();
+        poll_fn(|context| self.poll_end(op, &mut call, context.waker())).await
     }
 
     /// Whether the connection has ended. If not, the waker is called when there is an event, which whoever waits must read.
-    pub(super) fn poll_end(&self, op: &'static str, waker: &Waker) -> Poll<Result<Closed>> {
+    pub(super) fn poll_end(
+        &self,
+        op: &'static str,
+        call: &mut Call<'_>,
+        waker: &Waker,
+    ) -> Poll<Result<Closed>> {
         loop {
             if let Some(closed) = *self.ended() {
                 return Poll::Ready(Ok(closed));
             }
-            let event = ready!(self.id.shared.take(op, self.id.uid, waker))?;
+            let event = ready!(call.poll(op, waker))?;
             let Some(closed) = Closed::of(&event) else { continue };
             *self.ended() = Some(closed);
             if closed == Closed::Disconnected && !self.is_iwarp && !self.has_left.load(Ordering::Relaxed) {
@@ -152,29 +172,34 @@ impl Link {
 }
 
 impl Connection {
-    pub(super) fn new(id: Id, qp: QueuePair<Rc>, is_iwarp: bool, private_data: Vec<u8>) -> Self {
-        let link = Link { id, is_iwarp, closed: Mutex::new(None), has_left: AtomicBool::new(false) };
-        Self { link, qp, private_data }
+    pub(super) fn new(ends: Box<Ends>, private_data: Vec<u8>) -> Self {
+        Self { ends, private_data }
     }
 
     /// The queue pair.
     pub fn queue_pair(&mut self) -> &mut QueuePair<Rc> {
-        &mut self.qp
+        &mut self.ends.qp
     }
 
     /// The queue pair, and the rest, to use both at the same time.
     pub fn parts(&mut self) -> (&mut QueuePair<Rc>, &Link) {
-        (&mut self.qp, &self.link)
+        (&mut self.ends.qp, &self.ends.link)
     }
 
     /// The queue pair, and the rest, to use them apart: with `Requests` of feature `tokio`, for example. The connection ends when the rest is
     /// dropped, which should be before the queue pair.
     pub fn into_parts(self) -> (QueuePair<Rc>, Link) {
-        (self.qp, self.link)
+        let Ends { link, qp } = *self.ends;
+        (qp, link)
     }
 
     pub(super) fn link(&self) -> &Link {
-        &self.link
+        &self.ends.link
+    }
+
+    /// The number of its identifier.
+    pub(super) fn uid(&self) -> u64 {
+        self.ends.link.id.uid
     }
 
     /// The data of the program at the other side: of its reply, or at the side that has accepted of its request. On InfiniBand and RoCE it
@@ -188,7 +213,7 @@ impl Connection {
     /// # Errors
     /// As [`Link::addresses`].
     pub fn addresses(&self) -> Result<(SocketAddr, SocketAddr)> {
-        self.link.addresses()
+        self.ends.link.addresses()
     }
 
     /// The device, and its port.
@@ -196,12 +221,12 @@ impl Connection {
     /// # Errors
     /// As [`Link::device`].
     pub fn device(&self) -> Result<(Device, u8)> {
-        self.link.device()
+        self.ends.link.device()
     }
 
     /// Whether the port is one of iWARP, where a send must come from the side that has connected first.
     pub fn is_iwarp(&self) -> bool {
-        self.link.is_iwarp
+        self.ends.link.is_iwarp
     }
 
     /// Waits for the end of the connection; see [`Link::closed`].
@@ -209,7 +234,7 @@ impl Connection {
     /// # Errors
     /// As [`Link::closed`].
     pub fn closed(&self) -> Waiting<'_, Closed> {
-        self.link.closed()
+        self.ends.link.closed()
     }
 
     /// Moves the connection to another manager, with its events. Who waits for it reads the events of that manager then.
@@ -247,7 +272,7 @@ impl Connection {
     /// `MIGRATE_ID` (ucma.c, Linux 6.1).
     #[doc(alias = "rdma_migrate_id")]
     pub fn move_to(&mut self, manager: &Manager) -> Result<()> {
-        self.link.id.move_to("cm.move", &manager.0)
+        self.ends.link.id.move_to("cm.move", &manager.0)
     }
 
     /// Ends the connection, and waits until the other side has answered. Everything posted completes as flushed.
@@ -261,14 +286,14 @@ impl Connection {
     /// `DISCONNECT` (ucma.c, Linux 6.1).
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self) -> Waiting<'_, Closed> {
-        let shared = self.link.id.shared.clone();
+        let shared = self.ends.link.id.shared.clone();
         Waiting::new(&shared, "cm.disconnect", self.leave("cm.disconnect"))
     }
 
     async fn leave(&mut self, op: &'static str) -> Result<Closed> {
-        if self.link.ended().is_none() {
-            Parameters::end(self.link.is_iwarp, &mut self.qp)?;
+        if self.ends.link.ended().is_none() {
+            Parameters::end(self.ends.link.is_iwarp, &mut self.ends.qp)?;
         }
-        self.link.leave(op).await
+        self.ends.link.leave(op).await
     }
 }

@@ -6,13 +6,15 @@
 //! Whoever waits reads the file, one thread or one task at a time, and hands others their events. A reader that leaves names its successor;
 //! one that waits for its turn and leaves without having had it passes the turn on.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use uverbs_abi::cm::{CONNECT_REQUEST, EventResp};
 
 use super::steps::{Ahead, Behind, Step};
+use super::wakers::Wakers;
 
 /// The last number of any manager: an identifier keeps its number when it moves to another one.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -24,28 +26,56 @@ pub(super) enum Kind {
     Task,
 }
 
-/// Who waits for an event: mostly one.
+/// Events in the order in which they were read: mostly one, which needs no list.
 #[derive(Debug, Default)]
-pub(super) struct Wakers {
-    first: Option<Waker>,
-    others: Vec<Waker>,
+pub(super) struct Events {
+    /// `None` if there are none.
+    first: Option<Box<EventResp>>,
+    others: VecDeque<Box<EventResp>>,
 }
 
-impl Wakers {
-    fn add(&mut self, waker: &Waker) {
-        match &self.first {
-            None => self.first = Some(waker.clone()),
-            Some(first) if first.will_wake(waker) => {}
-            Some(_) if self.others.iter().any(|known| known.will_wake(waker)) => {}
-            Some(_) => self.others.push(waker.clone()),
+impl Events {
+    fn push(&mut self, event: Box<EventResp>) {
+        match self.first {
+            None => self.first = Some(event),
+            Some(_) => self.others.push_back(event),
         }
+    }
+
+    fn pop(&mut self) -> Option<Box<EventResp>> {
+        let event = self.first.take()?;
+        self.first = self.others.pop_front();
+        Some(event)
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = Box<EventResp>> {
+        self.first.into_iter().chain(self.others)
+    }
+}
+
+/// A hash of numbers that are counted here, so that nobody can choose them to be alike.
+#[derive(Default)]
+struct OfNumber(u64);
+
+impl Hasher for OfNumber {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio: the upper bits, which a table uses too, depend on all bits of the number.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
 /// The events of one identifier, and who waits for them.
 #[derive(Debug, Default)]
 struct Place {
-    events: VecDeque<Box<EventResp>>,
+    events: Events,
     wakers: Wakers,
     ahead: Option<Box<Ahead>>,
 }
@@ -70,15 +100,16 @@ pub(super) struct Given {
 impl Given {
     /// Wakes everyone. Not under the lock, because a waker runs other code.
     pub(super) fn wake(self) -> Option<u32> {
-        self.wakers.first.into_iter().chain(self.wakers.others).for_each(Waker::wake);
+        self.wakers.wake();
         self.orphan
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
-    places: BTreeMap<u64, Place>,
+    places: HashMap<u64, Place, BuildHasherDefault<OfNumber>>,
     behind: Option<Behind>,
+    given: u64,
     threads: Turn,
     tasks: Turn,
 }
@@ -102,15 +133,15 @@ impl Dispatch {
     }
 
     /// Puts the events that its earlier manager had read before those that were read here.
-    pub(super) fn precede(&mut self, uid: u64, mut events: VecDeque<Box<EventResp>>) {
+    pub(super) fn precede(&mut self, uid: u64, events: Events) {
         if let Some(place) = self.places.get_mut(&uid) {
-            events.append(&mut place.events);
-            place.events = events;
+            let later = std::mem::replace(&mut place.events, events);
+            later.into_iter().for_each(|event| place.events.push(event));
         }
     }
 
     /// Removes the place of an identifier that goes to another manager, and returns its events. Nobody waits for it.
-    pub(super) fn dismiss(&mut self, uid: u64) -> VecDeque<Box<EventResp>> {
+    pub(super) fn dismiss(&mut self, uid: u64) -> Events {
         // Its number may soon be that of another identifier.
         self.behind.take_if(|behind| behind.uid == uid);
         self.places.remove(&uid).map(|place| place.events).unwrap_or_default()
@@ -129,7 +160,7 @@ impl Dispatch {
     /// Removes a place. Returns the new connections whose requests nobody has taken.
     pub(super) fn leave(&mut self, uid: u64) -> Vec<u32> {
         self.dismiss(uid)
-            .iter()
+            .into_iter()
             .filter(|event| event.event == CONNECT_REQUEST)
             .map(|event| event.id)
             .collect()
@@ -137,9 +168,10 @@ impl Dispatch {
 
     /// Puts an event into its place.
     pub(super) fn give(&mut self, event: Box<EventResp>) -> Given {
+        self.given += 1;
         match self.places.get_mut(&event.uid) {
             Some(place) => {
-                place.events.push_back(event);
+                place.events.push(event);
                 Given { wakers: std::mem::take(&mut place.wakers), orphan: None }
             }
             None => {
@@ -149,14 +181,26 @@ impl Dispatch {
         }
     }
 
-    /// The next event of an identifier.
-    pub(super) fn take(&mut self, uid: u64, waker: &Waker) -> Poll<Box<EventResp>> {
-        let Some(place) = self.places.get_mut(&uid) else { return Poll::Pending };
-        if let Some(event) = place.events.pop_front() {
-            return Poll::Ready(event);
-        }
-        place.wakers.add(waker);
-        Poll::Pending
+    /// How many events were put into their places.
+    pub(super) fn given(&self) -> u64 {
+        self.given
+    }
+
+    /// The next event of an identifier. If there is none, the call waits for it, and its earlier waker is returned, to be dropped without
+    /// the lock.
+    pub(super) fn take(
+        &mut self,
+        uid: u64,
+        ticket: u64,
+        waker: &Waker,
+    ) -> Result<Box<EventResp>, Option<Waker>> {
+        let place = self.places.get_mut(&uid).ok_or(None)?;
+        place.events.pop().ok_or_else(|| place.wakers.keep(ticket, waker))
+    }
+
+    /// A call does not wait for an event any more. Its waker is returned, to be dropped without the lock.
+    pub(super) fn waits_no_more(&mut self, uid: u64, ticket: u64) -> Option<Waker> {
+        self.places.get_mut(&uid)?.wakers.remove(ticket)
     }
 
     /// Has the next reader make a step too. One at a time: a step that was not made by a reader is made afterwards.
@@ -213,7 +257,9 @@ impl Dispatch {
     /// A waiter ends. Returns who reads instead.
     pub(super) fn stops(&mut self, kind: Kind, ticket: u64) -> Option<Waker> {
         let turn = self.turn(kind);
-        turn.waiting.retain(|(known, _)| *known != ticket);
+        if !turn.waiting.is_empty() {
+            turn.waiting.retain(|(known, _)| *known != ticket);
+        }
         if turn.reader != Some(ticket) {
             return None;
         }
@@ -267,17 +313,15 @@ mod tests {
         let mut dispatch = Dispatch::default();
         let (one, two) = (dispatch.enter(), dispatch.enter());
         let (count, waker) = counter();
-        assert!(dispatch.take(one, &waker).is_pending());
-        assert!(dispatch.take(one, &waker).is_pending());
+        for _ in 0..2 {
+            assert!(matches!(dispatch.take(one, 1, &waker), Err(None)), "it has this waker");
+        }
         for kind in [0, 2] {
             assert_eq!(dispatch.give(event(one, kind, 5)).wake(), None);
         }
         assert_eq!(dispatch.give(event(two, 9, 5)).wake(), None);
         assert_eq!(count.0.load(Ordering::Relaxed), 1, "a waker is called once");
-        let mut next = |uid| match dispatch.take(uid, &waker) {
-            Poll::Ready(event) => Some(event.event),
-            Poll::Pending => None,
-        };
+        let mut next = |uid| dispatch.take(uid, 1, &waker).ok().map(|event| event.event);
         assert_eq!([next(one), next(one), next(one), next(two)], [Some(0), Some(2), None, Some(9)]);
     }
 
@@ -289,7 +333,7 @@ mod tests {
         let new = dispatch.enter();
         assert_ne!(old, new);
         assert_eq!(dispatch.give(event(old, 10, 5)).wake(), None);
-        assert!(dispatch.take(new, Waker::noop()).is_pending());
+        assert!(dispatch.take(new, 1, Waker::noop()).is_err());
     }
 
     #[test]
@@ -313,10 +357,7 @@ mod tests {
         assert_eq!(new.give(event(uid, 2, 5)).wake(), None);
         new.precede(uid, old.dismiss(uid));
         assert!(old.is_empty() && new.has(uid) && !old.has(uid));
-        let mut next = || match new.take(uid, Waker::noop()) {
-            Poll::Ready(event) => event.event,
-            Poll::Pending => 0,
-        };
+        let mut next = || new.take(uid, 1, Waker::noop()).map_or(0, |event| event.event);
         assert_eq!([next(), next(), next()], [1, 2, 0]);
     }
 

@@ -1,6 +1,6 @@
 //! An identifier of the kernel's, which is destroyed when it is dropped.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use uverbs_abi::cm::{CreateId, EventResp, InitQpAttr, PS_TCP, Query, QueryAddrRe
 use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 use uverbs_abi::write::QpAttr;
 
+use super::call::Call;
 use super::shared::Shared;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
@@ -77,9 +78,14 @@ impl Id {
         self.shared.request(op, request)
     }
 
+    /// A call that waits for its events.
+    pub(super) fn call(&self) -> Call<'_> {
+        Call::new(&self.shared, self.uid)
+    }
+
     /// The next event.
     pub(super) fn event(&self, op: &'static str) -> impl Future<Output = Result<Box<EventResp>>> + '_ {
-        poll_fn(move |context| self.shared.take(op, self.uid, context.waker()))
+        self.call().event(op, None)
     }
 
     /// The attributes of the queue pair for its next state.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use uverbs_abi::cm::{Accept as Request, ESTABLISHED, EventResp, Reject};
 use uverbs_abi::types::{AccessFlags, qp_state};
 
-use super::connection::Connection;
+use super::connection::{Connection, Ends};
 use super::error::{ConnectError, LEFT, check, given_up};
 use super::id::Id;
 use super::kind::Managed;
@@ -88,11 +88,13 @@ impl Incoming<Rc> {
     pub fn accept(self, mut qp: QueuePair<Rc>) -> Result<Accept> {
         let Self { id, private_data, asked: depths } = self;
         let states = [qp_state::INIT, qp_state::RTR, qp_state::RTS];
-        let parameters = id
-            .attributes_of(OP, states)
-            .and_then(|[first, receive, send]| Parameters::begin(&first, Some([receive, send]), &mut qp))
-            .map_err(|error| given_up(OP, error, LEFT))?;
-        Ok(Accept { id, qp, parameters, private_data, depths })
+        let begin = |[first, receive, send]: [_; 3]| {
+            Parameters::begin(&first, Some(Box::new([receive, send])), &mut qp)
+        };
+        let parameters =
+            id.attributes_of(OP, states).and_then(begin).map_err(|error| given_up(OP, error, LEFT))?;
+        let ends = Ends::new(id, qp, parameters.is_iwarp);
+        Ok(Accept { ends, parameters, private_data, depths })
     }
 }
 
@@ -101,8 +103,7 @@ impl Incoming<Rc> {
 #[must_use = "nothing happens before `establish`"]
 #[doc(alias = "rdma_conn_param")]
 pub struct Accept {
-    id: Id,
-    qp: QueuePair<Rc>,
+    ends: Box<Ends>,
     parameters: Parameters,
     private_data: Vec<u8>,
     depths: (u8, u8),
@@ -113,7 +114,7 @@ parameters!(Accept, OP, Data::Reply);
 impl Accept {
     /// A handle to say that the queue pair has received a message, while [`establish`](Self::establish) waits.
     pub fn notifier(&self) -> Notifier {
-        let Id { shared, uid, id, .. } = &self.id;
+        let Id { shared, uid, id, .. } = &self.ends.link.id;
         Notifier { shared: shared.clone(), uid: *uid, id: *id, is_iwarp: self.parameters.is_iwarp }
     }
 
@@ -126,31 +127,36 @@ impl Accept {
     /// `ACCEPT` (ucma.c and cma.c, Linux 6.1).
     #[doc(alias = "rdma_accept")]
     pub fn establish<'a>(self) -> Waiting<'a, Connection, ConnectError> {
-        let shared = self.id.shared.clone();
+        let shared = self.ends.link.id.shared.clone();
         Waiting::new(&shared, OP, self.run())
     }
 
     #[allow(clippy::manual_async_fn, reason = "the future of an `async fn` keeps its arguments again")]
     pub(super) fn run(mut self) -> impl Future<Output = Result<Connection, ConnectError>> + Send {
-        let (uid, id) = (self.id.uid, self.id.id);
         async move {
-            let conn_param = self.parameters.of(&self.qp, self.depths)?;
-            let ready = self.parameters.make_ready(OP, &self.id, &mut self.qp, Some(&conn_param));
-            let request = Request { uid, conn_param, id, ..Request::default() };
-            let sent = ready.and_then(|()| self.id.request(OP, &request));
-            sent.map_err(|error| match error.errno().map(Errno::from_raw) {
-                Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
-                _ => given_up(OP, error, LEFT),
-            })?;
+            self.answer()?;
             loop {
-                let event = self.id.event(OP).await?;
+                let event = self.ends.link.id.event(OP).await?;
                 check(OP, &event)?;
                 if event.event == ESTABLISHED {
-                    let Self { id, qp, parameters, private_data, .. } = self;
-                    return Ok(Connection::new(id, qp, parameters.is_iwarp, private_data));
+                    return Ok(Connection::new(self.ends, self.private_data));
                 }
             }
         }
+    }
+
+    /// Makes the queue pair ready, and answers.
+    fn answer(&mut self) -> Result<()> {
+        let Ends { link, qp } = &mut *self.ends;
+        let id = &link.id;
+        let conn_param = self.parameters.of(qp, self.depths)?;
+        let ready = self.parameters.make_ready(OP, id, qp, Some(&conn_param));
+        let request = Request { uid: id.uid, conn_param, id: id.id, ..Request::default() };
+        let sent = ready.and_then(|()| id.request(OP, &request));
+        sent.map_err(|error| match error.errno().map(Errno::from_raw) {
+            Some(Errno::ECONNRESET) => error.hinted("the other side has left"),
+            _ => given_up(OP, error, LEFT),
+        })
     }
 }
 

@@ -54,6 +54,7 @@
 //! an [`Incoming`] is either accepted or rejected, once, and a [`Connection`] destroys its identifier before its queue pair.
 
 mod beside;
+mod call;
 mod connect;
 mod connection;
 mod datagrams;
@@ -77,6 +78,7 @@ mod steps;
 #[cfg(feature = "tokio")]
 mod task;
 mod waiting;
+mod wakers;
 
 pub use self::connect::Connect;
 pub use self::connection::{Closed, Connection, Link};

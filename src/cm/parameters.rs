@@ -9,23 +9,34 @@ use crate::kernel::error::{Error, Result};
 use crate::kernel::manager::Data;
 use crate::verbs::qp::{Attributes, QpState, QueuePair, Rc};
 
-/// Private data as a command contains it, with its length.
-pub(super) fn place(op: &'static str, kind: Data, data: &[u8], is_iwarp: bool) -> Result<([u8; 256], u8)> {
-    let most = kind.room(is_iwarp);
-    if data.len() > usize::from(most) {
-        return Err(Error::beyond(op, "bytes of private data", data.len(), usize::from(most)));
+/// That there is room for private data.
+fn check_room(op: &'static str, kind: Data, data: &[u8], is_iwarp: bool) -> Result<()> {
+    let most = usize::from(kind.room(is_iwarp));
+    match data.len() > most {
+        true => Err(Error::beyond(op, "bytes of private data", data.len(), most)),
+        false => Ok(()),
     }
+}
+
+/// Private data for which there is room, as a command contains it, with its length.
+fn placed(data: &[u8]) -> ([u8; 256], u8) {
     let mut place = [0; 256];
     place[..data.len()].copy_from_slice(data);
     // Not more than the room.
-    Ok((place, data.len() as u8))
+    (place, data.len() as u8)
+}
+
+/// Private data as a command contains it, with its length.
+pub(super) fn place(op: &'static str, kind: Data, data: &[u8], is_iwarp: bool) -> Result<([u8; 256], u8)> {
+    check_room(op, kind, data, is_iwarp)?;
+    Ok(placed(data))
 }
 
 /// The parameters of one side.
 #[derive(Clone, Debug)]
 pub(super) struct Parameters {
     pub(super) is_iwarp: bool,
-    data: ([u8; 256], u8),
+    data: Vec<u8>,
     pub(super) reads: Option<u8>,
     pub(super) incoming_reads: Option<u8>,
     pub(super) retries: u8,
@@ -34,7 +45,7 @@ pub(super) struct Parameters {
     pub(super) timeout: Option<u8>,
     pub(super) access: Option<AccessFlags>,
     /// The attributes for the states RTR and RTS, if they are known.
-    last: Option<[QpAttr; 2]>,
+    last: Option<Box<[QpAttr; 2]>>,
 }
 
 /// What the kernel gives a peer that may read: all that a memory region can allow.
@@ -45,7 +56,7 @@ impl Parameters {
     /// Moves the queue pair to INIT with these attributes, and returns parameters with the defaults.
     pub(super) fn begin(
         attributes: &QpAttr,
-        last: Option<[QpAttr; 2]>,
+        last: Option<Box<[QpAttr; 2]>>,
         qp: &mut QueuePair<Rc>,
     ) -> Result<Self> {
         let is_iwarp = is_iwarp(attributes);
@@ -60,7 +71,7 @@ impl Parameters {
         })?;
         Ok(Self {
             is_iwarp,
-            data: ([0; 256], 0),
+            data: Vec::new(),
             reads: None,
             incoming_reads: None,
             retries: 7,
@@ -73,14 +84,15 @@ impl Parameters {
     }
 
     pub(super) fn set_data(&mut self, op: &'static str, kind: Data, data: &[u8]) -> Result<()> {
-        self.data = place(op, kind, data, self.is_iwarp)?;
+        check_room(op, kind, data, self.is_iwarp)?;
+        self.data = data.to_vec();
         Ok(())
     }
 
     /// The parameters of a command. The depths are those of the device unless they were given, and at most these.
     pub(super) fn of(&self, qp: &QueuePair<Rc>, most: (u8, u8)) -> Result<ConnParam> {
         let device = qp.shared().object().context().read_depths()?;
-        let (private_data, private_data_len) = self.data;
+        let (private_data, private_data_len) = placed(&self.data);
         Ok(ConnParam {
             qp_num: qp.number(),
             private_data,
@@ -115,12 +127,16 @@ impl Parameters {
         if self.is_iwarp {
             return self.allow(qp);
         }
-        let [receive, send] = match self.last {
-            Some(last) => last,
-            None => id.last_attributes(op)?,
+        let asked;
+        let [receive, send] = match &self.last {
+            Some(known) => &**known,
+            None => {
+                asked = id.last_attributes(op)?;
+                &asked
+            }
         };
         // Its own timer is zero, which is the longest: 655 ms.
-        let mut receive = Attributes::of_manager(&receive).rnr_timer(self.rnr_timer);
+        let mut receive = Attributes::of_manager(receive).rnr_timer(self.rnr_timer);
         if let Some(access) = self.access {
             receive = receive.access(access);
         }
@@ -128,7 +144,7 @@ impl Parameters {
             receive = receive.incoming_reads(said.responder_resources);
         }
         qp.modify(&receive)?;
-        let mut send = Attributes::of_manager(&send);
+        let mut send = Attributes::of_manager(send);
         if let Some(timeout) = self.timeout {
             send = send.timeout(timeout);
         }
@@ -159,7 +175,7 @@ macro_rules! parameters {
 
             /// The queue pair, to post receives before the other side can send.
             pub fn queue_pair(&mut self) -> &mut QueuePair<Rc> {
-                &mut self.qp
+                &mut self.ends.qp
             }
 
             /// Maximum number of outstanding reads and atomic operations of this side. Without this, as many as the device can, and the

@@ -17,7 +17,7 @@ use super::steps::Step;
 use super::waiting::Waiting;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
-use crate::kernel::manager::encode;
+use crate::kernel::manager::{ROOM, encode};
 use crate::verbs::qp::{QueuePair, Rc, Ud};
 
 const OP: &str = "cm.resolve";
@@ -149,14 +149,15 @@ pub(super) async fn address<const N: usize>(
     source: Option<&SocketAddr>,
     then: Option<Step>,
 ) -> Result<Id> {
-    let (dst_size, dst_addr) = encode(destination);
+    // Made where it is sent: the future would have to keep it.
+    let request = |id: u32, timeout_ms: u32| {
+        let (dst_size, dst_addr) = encode(destination);
+        let (src_size, src_addr) = source.map(encode).unwrap_or((0, [0; ROOM]));
+        ResolveAddr { id, timeout_ms, src_size, src_addr, dst_size, dst_addr, ..ResolveAddr::default() }
+    };
     let (mut step, mut spent) = (STEPS.0, 0);
-    let mut request = ResolveAddr { timeout_ms: step, dst_size, dst_addr, ..ResolveAddr::default() };
-    if let Some(source) = source {
-        (request.src_size, request.src_addr) = encode(source);
-    }
     let (id, mut is_asked) = if options.iter().all(|(_, value)| value.is_none()) {
-        Id::create_for(shared, OP, space, &request)?
+        Id::create_for(shared, OP, space, &request(0, step))?
     } else {
         let id = Id::create(shared, OP, space)?;
         for (option, value) in options {
@@ -166,11 +167,9 @@ pub(super) async fn address<const N: usize>(
         }
         (id, false)
     };
-    request.id = id.id;
     loop {
-        request.timeout_ms = step;
         if !std::mem::take(&mut is_asked) {
-            id.request(OP, &request).map_err(|error| match source {
+            id.request(OP, &request(id.id, step)).map_err(|error| match source {
                 Some(source) => not_here(error, source),
                 None => {
                     error.hinted_if(ErrorKind::InvalidInput, "no RDMA device has a route to this address")

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -14,7 +14,6 @@ use zerocopy::FromZeros;
 
 use super::dispatch::{Dispatch, Given, Kind};
 use super::helper::Helper;
-use super::steps::Behind;
 use crate::device::Device;
 use crate::kernel::error::{Error, ErrorKind, Result};
 use crate::kernel::manager::{ManagerCommand, ManagerFile, Request};
@@ -154,7 +153,7 @@ impl Shared {
     /// Reads one event and gives it to its identifier.
     pub(super) fn read(&self, op: &'static str, kind: Kind) -> Result<Read> {
         self.origin.check(op)?;
-        let mut event = Box::<EventResp>::default();
+        let mut event = EventResp::new_zeroed();
         // Under the lock: a thread that begins to sleep afterwards has seen what was read before.
         let mut dispatch = self.dispatch();
         if !dispatch.may_read(kind) {
@@ -165,7 +164,7 @@ impl Shared {
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(Read::Nothing),
             Err(errno) => return Err(refusal(op, errno)),
         }
-        let given = dispatch.give(event);
+        let given = dispatch.give(Box::new(event));
         drop(dispatch);
         self.wake(given);
         Ok(Read::Event)
@@ -176,28 +175,6 @@ impl Shared {
         if let Some(orphan) = given.wake() {
             self.destroy(orphan);
         }
-    }
-
-    /// The next event of an identifier, for a future.
-    pub(super) fn take(&self, op: &'static str, uid: u64, waker: &Waker) -> Poll<Result<Box<EventResp>>> {
-        self.origin.check(op)?;
-        self.dispatch().take(uid, waker).map(Ok)
-    }
-
-    /// Takes the next event of an identifier, and leaves a step for whoever reads it.
-    pub(super) fn take_before(
-        &self,
-        op: &'static str,
-        behind: Behind,
-        waker: &Waker,
-    ) -> Poll<Result<Box<EventResp>>> {
-        self.origin.check(op)?;
-        let mut dispatch = self.dispatch();
-        let event = dispatch.take(behind.uid, waker);
-        if event.is_pending() {
-            dispatch.put_behind(behind);
-        }
-        event.map(Ok)
     }
 
     /// A waiter ends: another one reads.

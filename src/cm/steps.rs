@@ -4,7 +4,7 @@
 //! queue pair's attributes. Such a [`Step`] is sent behind the command that reads the event. If that event is another one, the kernel refuses
 //! the step, which changes nothing, and it is sent again when it is due.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::Arc;
 
 use nix::errno::Errno;
@@ -106,7 +106,7 @@ impl Shared {
         request: &R,
     ) -> Result<()> {
         self.check_origin(op)?;
-        let (mut event, mut nothing) = (Box::<EventResp>::default(), ());
+        let (mut event, mut nothing) = (EventResp::new_zeroed(), ());
         let mut dispatch = self.dispatch();
         if !dispatch.may_read(Kind::Task) {
             drop(dispatch);
@@ -115,7 +115,7 @@ impl Shared {
         let get = ManagerCommand::new(&GetEvent::default(), &mut event);
         let count = self.file().send_in_order(&mut [ManagerCommand::new(request, &mut nothing), get]);
         if count.map_err(|errno| refusal(op, errno))? > 1 {
-            let given = dispatch.give(event);
+            let given = dispatch.give(Box::new(event));
             drop(dispatch);
             self.wake(given);
         }
@@ -151,8 +151,7 @@ impl Id {
         op: &'static str,
         step: Step,
     ) -> impl Future<Output = Result<Box<EventResp>>> + '_ {
-        let behind = Behind { uid: self.uid, id: self.id, step };
-        poll_fn(move |context| self.shared.take_before(op, behind, context.waker()))
+        self.call().event(op, Some(Behind { uid: self.uid, id: self.id, step }))
     }
 
     /// Asks for the route. Returns the attributes of the queue pair for the state INIT.

@@ -88,7 +88,7 @@ impl ChannelWatch {
     /// Ready if there may be an event, which the caller reads. Otherwise all wakers of the channel are called when there is one.
     fn poll(&self, beside: &Beside, op: &'static str) -> Poll<Result<()>> {
         let mut watch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waker = Waker::from(beside.wakers.clone());
+        let waker = Waker::from(beside.waiters.clone());
         loop {
             if watch.is_none() {
                 // As for the manager's file; it stays open as long as this has a clone of the channel.
@@ -123,7 +123,7 @@ impl<T, E: From<Error>> Future for Waiting<'_, T, E> {
             if let Poll::Ready(result) = self.work.as_mut().poll(context) {
                 return Poll::Ready(result);
             }
-            if let Some(beside) = self.beside.get()
+            if let Some(beside) = self.channel()
                 && beside.watch.poll(beside, self.op())?.is_ready()
             {
                 continue;

@@ -26,8 +26,8 @@ const HELPED: Duration = Duration::from_millis(10);
 pub struct Waiting<'a, T, E = Error> {
     pub(super) shared: Arc<Shared>,
     op: &'static str,
-    /// A channel that is watched too, from when the call has one.
-    pub(super) beside: Arc<OnceLock<Arc<Beside>>>,
+    /// Where the call puts a channel that is watched too.
+    beside: Option<Arc<OnceLock<Arc<Beside>>>>,
     pub(super) work: Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>,
     /// Its ticket as a task that reads, if it is one.
     #[cfg(feature = "tokio")]
@@ -61,7 +61,7 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
         Self {
             shared: shared.clone(),
             op,
-            beside: Arc::default(),
+            beside: None,
             work: Box::pin(work),
             #[cfg(feature = "tokio")]
             ticket: None,
@@ -70,7 +70,7 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
 
     /// Also watches the channel that the call puts here.
     pub(super) fn beside(mut self, beside: Arc<OnceLock<Arc<Beside>>>) -> Self {
-        self.beside = beside;
+        self.beside = Some(beside);
         self
     }
 
@@ -90,9 +90,11 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
         let waker = Waker::from(sleeper.clone());
         let mut context = Context::from_waker(&waker);
         let shared = self.shared.clone();
-        let mut reading = None;
+        // From when it has nothing to do but to wait.
+        let mut reading: Option<Reading<'_>> = None;
         loop {
             sleeper.begin();
+            let before = reading.is_none().then(|| shared.dispatch().given());
             if let Poll::Ready(result) = self.work.as_mut().poll(&mut context) {
                 return result;
             }
@@ -100,20 +102,20 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(late(self.op).into());
             }
-            let Some(Reading { ticket, .. }) = reading else {
-                // The call is polled again, now that nobody else takes its events.
-                reading = Some(Reading { shared: &shared, ticket: Dispatch::number() });
-                if let Some(Reading { ticket, .. }) = reading {
-                    shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker);
-                }
-                continue;
-            };
-            if self.beside.get().is_some() && sleeper.file().is_none() {
+            if self.channel().is_some() && sleeper.file().is_none() {
                 sleeper.make_file(self.op)?;
                 continue;
             }
-            let reads = shared.dispatch().wants_to_read(Kind::Thread, ticket, &waker);
-            if !reads && self.beside.get().is_none() {
+            let new = || Reading { shared: &shared, ticket: Dispatch::number() };
+            let ticket = reading.get_or_insert_with(new).ticket;
+            let mut dispatch = shared.dispatch();
+            let (reads, given) = (dispatch.wants_to_read(Kind::Thread, ticket, &waker), dispatch.given());
+            drop(dispatch);
+            // What others have given before nobody else takes its events may be its own, and may not have woken it yet.
+            if before.is_some_and(|before| before != given) {
+                continue;
+            }
+            if !reads && self.channel().is_none() {
                 sleeper.sleep(left);
                 continue;
             }
@@ -130,10 +132,15 @@ impl<'a, T, E: From<Error>> Waiting<'a, T, E> {
         }
     }
 
+    /// The channel that is watched too, if the call has one by now.
+    pub(super) fn channel(&self) -> Option<&Beside> {
+        self.beside.as_ref()?.get().map(AsRef::as_ref)
+    }
+
     /// Sleeps until something happens to the manager's file, if this thread reads it, or to the channel. Reads one event.
     fn doze(&self, sleeper: &Sleeper, reads: bool, nap: Option<Duration>) -> Result<()> {
         let events = self.shared.events();
-        let beside = self.beside.get().map(|beside| beside.file()).zip(sleeper.file());
+        let beside = self.channel().map(Beside::file).zip(sleeper.file());
         let [may_read, is_woken] = match beside {
             None => [event::wait(self.op, &events, nap)?, false],
             Some((channel, own)) if reads => {

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use uverbs::cm::{Closed, ConnectError, Listener, Manager, SoftNetwork};
+use uverbs::cm::{Closed, ConnectError, Listener, Manager, Messages, SoftNetwork, Target};
 use uverbs::soft::Profile;
-use uverbs::{Context, ErrorKind, QueuePair, Rc, SoftDevice};
+use uverbs::{ErrorKind, QueuePair, Rc, SoftDevice};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(20);
 struct Place {
     network: SoftNetwork,
     device: SoftDevice,
-    context: Context,
+    context: uverbs::Context,
     address: SocketAddr,
     /// Those that a server has.
     requests: Arc<AtomicUsize>,
@@ -170,4 +170,75 @@ fn a_thousand_clients_meet_a_backlog_of_two() {
         });
         place.is_clean("a thousand");
     }
+}
+
+/// Wakers of which each is another one. How many there are.
+#[derive(Default)]
+struct Fresh(Arc<AtomicUsize>);
+
+impl Fresh {
+    fn waker(&self) -> Waker {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Waker::from(Arc::new(One(self.0.clone())))
+    }
+
+    fn alive(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+struct One(Arc<AtomicUsize>);
+
+impl Wake for One {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for One {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Polls a call a thousand times, each with another waker, and drops it. Few wakers are kept meanwhile: one by the call, one as a reader's,
+/// one by the runtime, which keeps that. Afterwards the runtime has one.
+fn has_few_wakers<T>(what: &str, future: impl Future<Output = T>) {
+    let (mut future, fresh) = (Box::pin(future), Fresh::default());
+    for _ in 0..1000 {
+        let waker = fresh.waker();
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "{what}");
+        assert!(fresh.alive() <= 5, "{what}: {} wakers", fresh.alive());
+    }
+    drop(future);
+    assert!(fresh.alive() <= 1, "{what}: {} wakers are left", fresh.alive());
+}
+
+#[test]
+fn a_call_that_is_polled_with_other_wakers_keeps_one() {
+    let place = Place::new(false);
+    run(async {
+        let (clients, servers) = (place.manager(), place.manager());
+        let listener = servers.listen(place.address).unwrap();
+        has_few_wakers("next", listener.next());
+        let connect = |target: Target| target.connect(place.queue_pair().unwrap()).unwrap();
+        let target = clients.resolve(place.address).run().await.unwrap();
+        has_few_wakers("establish", connect(target).establish());
+        drop(listener.next().await.unwrap());
+        let target = clients.resolve(place.address).run().await.unwrap();
+        let (client, server) = tokio::join!(connect(target).establish(), async {
+            let accept = listener.next().await.unwrap().accept(place.queue_pair().unwrap()).unwrap();
+            accept.establish().await
+        });
+        let (client, server) = (client.unwrap(), server.unwrap());
+        has_few_wakers("closed", client.closed());
+        // Two of the same connection.
+        has_few_wakers("both", async { tokio::join!(server.closed(), server.closed()) });
+        drop((client, server));
+        let (client, server) = tokio::join!(Messages::connect(clients.resolve(place.address)), async {
+            Messages::accept(listener.next().await.unwrap()).await
+        });
+        let (client, server) = (client.unwrap(), server.unwrap());
+        has_few_wakers("recv", client.recv());
+        has_few_wakers("both directions", async { tokio::join!(server.recv(), server.recv()) });
+    });
+    place.is_clean("other wakers");
 }

@@ -8,12 +8,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::abi::cm;
-use uverbs::cm::{Command, Manager, SoftNetwork, Watcher};
+use uverbs::cm::{Command, Connection, Manager, SoftNetwork, Watcher};
 use uverbs::soft::Profile;
 use uverbs::transport::{self, Errno};
-use uverbs::{Context, QueuePair, Rc, SoftDevice};
+use uverbs::{Context, ErrorKind, QueuePair, Rc, SoftDevice};
 
 const LONG: Duration = Duration::from_secs(10);
+/// How long both sides wait for an end that was refused, and may never come.
+const BRIEF: Duration = Duration::from_millis(100);
+/// Time between two looks at what was refused.
+const SLICE: Duration = Duration::from_millis(20);
 const OF_DEVICE: u32 = u32::MAX;
 
 /// Fails the `nth` command of both sides and of their devices, counted together from 1, and if `again` is set also the next one like it.
@@ -103,7 +107,7 @@ impl Stage {
         let (listener, context, other) = listener?;
         let incoming = loop {
             match listener.next().within(Duration::from_millis(5)) {
-                Err(error) if error.kind() == uverbs::ErrorKind::TimedOut => {
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
                     if self.is_over.load(Ordering::Acquire) {
                         return Ok(());
                     }
@@ -127,8 +131,7 @@ impl Stage {
         if play == Play::Move {
             connection.move_to(&other)?;
         }
-        connection.closed().within(LONG)?;
-        Ok(())
+        self.ended(&connection)
     }
 
     fn client(&self, play: Play, address: SocketAddr) -> Outcome {
@@ -138,12 +141,26 @@ impl Stage {
         target.device()?;
         let connect = target.connect(queue_pair(&context)?)?;
         let mut connection = connect.establish().within(LONG)?;
-        if play == Play::DropConnection {
-            connection.closed().within(LONG)?;
-        } else {
-            connection.disconnect().within(LONG)?;
+        if play != Play::DropConnection {
+            match connection.disconnect().within(SLICE) {
+                Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                ended => return Ok(ended.map(drop)?),
+            }
         }
-        Ok(())
+        self.ended(&connection)
+    }
+
+    /// Waits for the end of a connection: of a soft network it comes at once, unless it was refused.
+    fn ended(&self, connection: &Connection) -> Outcome {
+        let start = Instant::now();
+        loop {
+            let is_refused = self.fault.0.failed.load(Ordering::Relaxed) == cm::DISCONNECT;
+            let patience = if is_refused { BRIEF } else { LONG };
+            match connection.closed().within(SLICE) {
+                Err(error) if error.kind() == ErrorKind::TimedOut && start.elapsed() < patience => {}
+                ended => return Ok(ended.map(drop)?),
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 mod loom {
     use std::collections::VecDeque;
     use std::sync::Arc;
-    use std::task::{Poll, Wake, Waker};
+    use std::task::{Wake, Waker};
 
     use ::loom::sync::{Condvar, Mutex, Notify};
     use ::loom::thread::spawn;
@@ -17,7 +17,7 @@ mod loom {
     /// The kernel's file.
     #[derive(Default)]
     struct File {
-        events: VecDeque<EventResp>,
+        events: VecDeque<Box<EventResp>>,
         /// Tasks that are woken by the next event.
         tasks: Vec<Waker>,
     }
@@ -40,7 +40,7 @@ mod loom {
 
         fn arrives(&self, uid: u64) {
             let mut file = self.file.lock().unwrap();
-            file.events.push_back(EventResp { uid, ..EventResp::default() });
+            file.events.push_back(Box::new(EventResp { uid, ..EventResp::default() }));
             let tasks = std::mem::take(&mut file.tasks);
             drop(file);
             self.readable.notify_all();
@@ -66,8 +66,9 @@ mod loom {
             next.into_iter().for_each(Waker::wake);
         }
 
-        fn take(&self, uid: u64, waker: &Waker) -> Poll<EventResp> {
-            self.dispatch.lock().unwrap().take(uid, waker)
+        /// The next event. If there is none, the waker is called when there is one.
+        fn take(&self, uid: u64, ticket: u64, waker: &Waker) -> Option<Box<EventResp>> {
+            self.dispatch.lock().unwrap().take(uid, ticket, waker).ok()
         }
     }
 
@@ -95,50 +96,53 @@ mod loom {
     /// As `Waiting::within`: waits as a thread for one event.
     fn thread(manager: &Manager, uid: u64) {
         let (sleeper, waker) = Sleeper::new();
-        let mut ticket = None;
+        let (call, ticket) = (Dispatch::number(), Dispatch::number());
+        let mut before = Some(manager.dispatch.lock().unwrap().given());
         loop {
             sleeper.is_woken();
-            if manager.take(uid, &waker).is_ready() {
+            if manager.take(uid, call, &waker).is_some() {
                 break;
             }
-            let Some(ticket) = ticket else {
-                let new = Dispatch::number();
-                ticket = Some(new);
-                manager.dispatch.lock().unwrap().wants_to_read(Kind::Thread, new, &waker);
+            let mut dispatch = manager.dispatch.lock().unwrap();
+            let (reads, given) = (dispatch.wants_to_read(Kind::Thread, ticket, &waker), dispatch.given());
+            drop(dispatch);
+            if before.take().is_some_and(|before| before != given) {
                 continue;
-            };
-            if manager.dispatch.lock().unwrap().wants_to_read(Kind::Thread, ticket, &waker) {
-                if sleeper.is_woken() {
-                    continue;
-                }
-                let mut file = manager.file.lock().unwrap();
-                while file.events.is_empty() {
-                    file = manager.readable.wait(file).unwrap();
-                }
-                drop(file);
-                manager.read(Kind::Thread);
-            } else {
-                sleeper.0.wait();
             }
+            if !reads {
+                sleeper.0.wait();
+                continue;
+            }
+            if sleeper.is_woken() {
+                continue;
+            }
+            let mut file = manager.file.lock().unwrap();
+            while file.events.is_empty() {
+                file = manager.readable.wait(file).unwrap();
+            }
+            drop(file);
+            manager.read(Kind::Thread);
         }
-        ticket.into_iter().for_each(|ticket| manager.stops(Kind::Thread, ticket));
+        manager.stops(Kind::Thread, ticket);
     }
 
     /// A thread whose time has elapsed before anything came.
     fn impatient(manager: &Manager, uid: u64) {
         let (_, waker) = Sleeper::new();
-        let ticket = Dispatch::number();
-        assert!(manager.take(uid, &waker).is_pending());
+        let (call, ticket) = (Dispatch::number(), Dispatch::number());
+        assert!(manager.take(uid, call, &waker).is_none());
         manager.dispatch.lock().unwrap().wants_to_read(Kind::Thread, ticket, &waker);
         manager.stops(Kind::Thread, ticket);
+        let old = manager.dispatch.lock().unwrap().waits_no_more(uid, call);
+        assert!(old.is_some(), "nothing has come");
     }
 
     /// As the future of `Waiting`: waits as a task for one event.
     fn task(manager: &Manager, uid: u64) {
         let (sleeper, waker) = Sleeper::new();
-        let ticket = Dispatch::number();
+        let (call, ticket) = (Dispatch::number(), Dispatch::number());
         loop {
-            if manager.take(uid, &waker).is_ready() {
+            if manager.take(uid, call, &waker).is_some() {
                 break;
             }
             if !manager.dispatch.lock().unwrap().wants_to_read(Kind::Task, ticket, &waker) {

@@ -160,9 +160,10 @@ impl MessagesBuilder {
     ) -> Messages {
         // The call that waits has it from now on. It is set only here.
         let _ = beside.set(Arc::new(Beside::new(channel.clone())));
+        let uid = connection.uid();
         let core = Core::new(connection, queues, channel, (self.terms.depth, terms.depth));
         let size = self.terms.size.min(terms.size);
-        Messages { inner: Arc::new(Inner { shared, beside, core: Mutex::new(core) }), size }
+        Messages { inner: Arc::new(Inner { shared, beside, uid, core: Mutex::new(core) }), size }
     }
 }
 
@@ -217,7 +218,7 @@ impl Timer {
             // Nothing is sent: it is the time, or the other end was dropped.
             let _ = ends.recv_timeout(step);
             told.store(true, Ordering::Release);
-            beside.wakers.wake_all();
+            beside.waiters.wake_all();
         });
         started.ok().map(|()| Self { has_ended, _end: end })
     }

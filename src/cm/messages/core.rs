@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::flow::Flow;
 use super::queues::{CONTROLS, Queues, SEND};
 use super::wire::{HEAD, Head, Kind};
+use crate::cm::call::Call;
 use crate::cm::connection::{Closed, Connection};
 use crate::driver::completion::{Completion, Status};
 use crate::kernel::error::{Error, Result};
@@ -213,7 +214,7 @@ impl Core {
 
     /// Asks for an event at the next completion, and looks for the end of the connection. Returns whether something has come meanwhile;
     /// if not, the waker is called when something does.
-    pub(super) fn listen(&mut self, op: &'static str, waker: &Waker) -> bool {
+    pub(super) fn listen(&mut self, op: &'static str, call: &mut Call<'_>, waker: &Waker) -> bool {
         match self.arm() {
             Ok(true) => return true,
             Ok(false) => {}
@@ -223,7 +224,7 @@ impl Core {
             }
         }
         let Some(connection) = &self.connection else { return false };
-        match connection.link().poll_end(op, waker) {
+        match connection.link().poll_end(op, call, waker) {
             Poll::Pending => false,
             // What was received before the end may be among the completions by now.
             Poll::Ready(end) => {

@@ -16,6 +16,7 @@ use std::task::{Poll, Waker};
 pub use self::builder::MessagesBuilder;
 use self::core::Core;
 use super::beside::Beside;
+use super::call::Call;
 use super::error::ConnectError;
 use super::incoming::Incoming;
 use super::resolve::Resolve;
@@ -121,7 +122,23 @@ pub struct Messages {
 struct Inner {
     shared: Arc<Shared>,
     beside: Arc<OnceLock<Arc<Beside>>>,
+    /// The number of the identifier.
+    uid: u64,
     core: Mutex<Core>,
+}
+
+/// A call that waits for messages and for events of the connection. When it ends, nobody keeps its waker.
+struct Turn<'a> {
+    inner: &'a Inner,
+    call: Call<'a>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Some(beside) = self.inner.beside.get().filter(|_| self.inner.shared.is_here()) {
+            beside.waiters.remove(self.call.ticket());
+        }
+    }
 }
 
 impl fmt::Debug for Inner {
@@ -137,39 +154,13 @@ impl Inner {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a result until there is one. If there is none yet, the waker is called when something has changed.
-    fn turn<T>(
-        &self,
-        op: &'static str,
-        waker: &Waker,
-        mut ask: impl FnMut(&mut Core) -> Option<Result<T>>,
-    ) -> Poll<Result<T>> {
-        let mut core = self.core();
-        let mut has_changed = core.pump();
-        let mut result = ask(&mut core);
-        while result.is_none() && core.listen(op, waker) {
-            has_changed = true;
-            result = ask(&mut core);
-        }
-        let Some(beside) = self.beside.get() else {
-            return Poll::Ready(Err(Error::malformed(op, "a connection without a channel")));
-        };
-        if result.is_none() {
-            beside.wakers.add(waker);
-        }
-        drop(core);
-        if has_changed {
-            beside.wakers.wake_others(waker);
-        }
-        result.map_or(Poll::Pending, Poll::Ready)
-    }
-
     async fn until<T>(
         &self,
         op: &'static str,
         mut ask: impl FnMut(&mut Core) -> Option<Result<T>>,
     ) -> Result<T> {
-        poll_fn(|context| self.turn(op, context.waker(), &mut ask)).await
+        let mut turn = Turn { inner: self, call: Call::new(&self.shared, self.uid) };
+        poll_fn(|context| turn.take(op, context.waker(), &mut ask)).await
     }
 
     fn waiting<'a, T>(
@@ -178,6 +169,36 @@ impl Inner {
         work: impl Future<Output = Result<T>> + Send + 'a,
     ) -> Waiting<'a, T> {
         Waiting::new(&self.shared, op, work).beside(self.beside.clone())
+    }
+}
+
+impl Turn<'_> {
+    /// Asks for a result until there is one. If there is none yet, the waker is called when something has changed.
+    fn take<T>(
+        &mut self,
+        op: &'static str,
+        waker: &Waker,
+        mut ask: impl FnMut(&mut Core) -> Option<Result<T>>,
+    ) -> Poll<Result<T>> {
+        let mut core = self.inner.core();
+        let mut has_changed = core.pump();
+        let mut result = ask(&mut core);
+        while result.is_none() && core.listen(op, &mut self.call, waker) {
+            has_changed = true;
+            result = ask(&mut core);
+        }
+        let Some(beside) = self.inner.beside.get() else {
+            return Poll::Ready(Err(Error::malformed(op, "a connection without a channel")));
+        };
+        let ticket = self.call.ticket();
+        if result.is_none() {
+            beside.waiters.keep(ticket, waker);
+        }
+        drop(core);
+        if has_changed {
+            beside.waiters.wake_others(ticket);
+        }
+        result.map_or(Poll::Pending, Poll::Ready)
     }
 }
 

@@ -1,5 +1,7 @@
 //! One command of the connection manager: its bytes, and the memory for the answer.
 
+use std::ops::{Deref, DerefMut};
+
 use uverbs_abi::cm::{
     Accept, Bind, CmdHdr, Connect, CreateId, CreateIdResp, DestroyId, DestroyIdResp, Disconnect, EventResp,
     GetEvent, InitQpAttr, JoinMcast, Listen, MigrateId, MigrateResp, Notify, Query, QueryAddrResp, Reject,
@@ -8,8 +10,51 @@ use uverbs_abi::cm::{
 use uverbs_abi::{cm, write::QpAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The longest command, with its header.
-const ROOM: usize = size_of::<CmdHdr>() + size_of::<Accept>();
+/// Room for most commands, with their headers.
+const SHORT: usize = 48;
+
+/// The bytes of a command: the header and the whole struct. Most are short, and need no memory of their own.
+#[derive(Debug)]
+pub(super) enum Bytes {
+    Short([u8; SHORT], usize),
+    Long(Vec<u8>),
+}
+
+impl Bytes {
+    fn of(header: &CmdHdr, body: &[u8]) -> Self {
+        let (header, len) = (header.as_bytes(), size_of::<CmdHdr>() + body.len());
+        if len <= SHORT {
+            let mut bytes = [0; SHORT];
+            bytes[..header.len()].copy_from_slice(header);
+            bytes[header.len()..len].copy_from_slice(body);
+            return Self::Short(bytes, len);
+        }
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(body);
+        Self::Long(bytes)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Short(bytes, len) => &bytes[..*len],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Short(bytes, len) => &mut bytes[..*len],
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
 
 /// The struct of a command.
 pub(crate) trait Request: IntoBytes + Immutable {
@@ -79,8 +124,7 @@ requests! {
 /// A command of the connection manager, which is sent once; a [`Watcher`](super::Watcher) sees it.
 #[derive(Debug)]
 pub struct ManagerCommand<'a> {
-    pub(super) bytes: [u8; ROOM],
-    pub(super) len: usize,
+    pub(super) bytes: Bytes,
     pub(super) memory: Memory<'a>,
     /// Where the next command of a sequence has the answer.
     pub(super) passes_to: Option<usize>,
@@ -113,15 +157,10 @@ impl<'a> ManagerCommand<'a> {
     }
 
     fn with<R: Request>(request: &R, out: usize, memory: Memory<'a>) -> Self {
-        const { assert!(size_of::<CmdHdr>() + size_of::<R>() <= ROOM) };
         let body = request.as_bytes();
         // Both are sizes of the ABI's structs.
         let header = CmdHdr { cmd: R::NUMBER, in_: body.len() as u16, out: out as u16 };
-        let mut bytes = [0; ROOM];
-        let (head, rest) = bytes.split_at_mut(size_of::<CmdHdr>());
-        head.copy_from_slice(header.as_bytes());
-        rest[..body.len()].copy_from_slice(body);
-        Self { bytes, len: size_of::<CmdHdr>() + body.len(), memory, passes_to: None }
+        Self { bytes: Bytes::of(&header, body), memory, passes_to: None }
     }
 
     /// In a sequence, the answer becomes the identifier of the next command, of type `R`.
@@ -157,7 +196,7 @@ impl ManagerCommand<'_> {
 
     /// The bytes of the command's struct. It has no address yet.
     pub fn body(&self) -> &[u8] {
-        self.bytes.get(size_of::<CmdHdr>()..self.len).unwrap_or_default()
+        self.bytes.get(size_of::<CmdHdr>()..).unwrap_or_default()
     }
 }
 
@@ -194,11 +233,20 @@ mod tests {
         let request = CreateId { uid: 7, ps: cm::PS_TCP, qp_type: 2, ..CreateId::default() };
         let mut command = ManagerCommand::new(&request, &mut answer);
         assert_eq!(command.bytes[..8], [0, 0, 0, 0, 24, 0, 4, 0]);
-        assert_eq!((command.len, command.number()), (32, cm::CREATE_ID));
+        assert_eq!((command.bytes.len(), command.number()), (32, cm::CREATE_ID));
         assert_eq!(command.request::<CreateId>(), Some(request));
         assert_eq!(command.request::<DestroyId>(), None);
         command.answer(&CreateIdResp { id: 5 });
         assert_eq!(answer.id, 5);
+    }
+
+    #[test]
+    fn a_long_command_has_its_whole_struct() {
+        let request = Accept { uid: 3, id: 4, ..Accept::default() };
+        let mut nothing = ();
+        let command = ManagerCommand::new(&request, &mut nothing);
+        assert_eq!(command.bytes.len(), size_of::<CmdHdr>() + size_of::<Accept>());
+        assert_eq!((command.body(), command.request::<Accept>()), (request.as_bytes(), Some(request)));
     }
 
     #[test]

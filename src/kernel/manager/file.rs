@@ -7,7 +7,8 @@
 //!   much (`ucma_get_event`; ucma.c, Linux 6.1 and 7.3). A value is read for the length in the command (`ucma_set_option`).
 //! - In a sequence, the address of an answer may be that of bytes of the next command instead. The sequence borrows all commands
 //!   exclusively, and the bytes are as many as the answer.
-//! - The kernel copies the struct of a command whatever length the header announces: the buffer has room for the longest one.
+//! - The kernel copies the whole struct of a command, whatever length the header announces, and of CONNECT and ACCEPT at most as much as
+//!   that. A command has the whole struct of its number: `Request` pairs them.
 
 #![allow(unsafe_code)]
 
@@ -80,9 +81,10 @@ fn lower(command: &mut ManagerCommand<'_>) {
 impl ManagerFile for RdmaCm {
     fn send(&self, command: &mut ManagerCommand<'_>) -> Result<(), Errno> {
         lower(command);
-        // SAFETY: the buffer is readable for the length, which is not beyond it, and longer than any struct that the kernel copies; the
-        // one address in it is that of memory which the command borrows, with the announced length (the page above). The file is open.
-        let written = unsafe { libc::write(self.0.as_raw_fd(), command.bytes.as_ptr().cast(), command.len) };
+        // SAFETY: the buffer is readable for the length, and has the whole struct that the kernel copies; the one address in it is that of
+        // memory which the command borrows, with the announced length (the page above). The file is open.
+        let written =
+            unsafe { libc::write(self.0.as_raw_fd(), command.bytes.as_ptr().cast(), command.bytes.len()) };
         if written < 0 { Err(refused()) } else { Ok(()) }
     }
 
@@ -106,7 +108,7 @@ impl ManagerFile for RdmaCm {
             }
         }
         for (part, command) in parts.iter_mut().zip(&mut *commands) {
-            *part = libc::iovec { iov_base: command.bytes.as_mut_ptr().cast(), iov_len: command.len };
+            *part = libc::iovec { iov_base: command.bytes.as_mut_ptr().cast(), iov_len: command.bytes.len() };
         }
         // SAFETY: as in `send`, for each of the parts, which are as many as commands. An answer that is passed on goes to the bytes of the
         // next command, with the length that the header announces; they are borrowed exclusively here.
@@ -114,7 +116,7 @@ impl ManagerFile for RdmaCm {
         let Ok(mut written) = usize::try_from(written) else { return Err(refused()) };
         let mut done = 0;
         for command in &*commands {
-            match written.checked_sub(command.len) {
+            match written.checked_sub(command.bytes.len()) {
                 Some(rest) => (written, done) = (rest, done + 1),
                 None => break,
             }

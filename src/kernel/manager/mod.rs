@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
-pub(crate) use self::address::{decode, encode};
+pub(crate) use self::address::{ROOM, decode, encode};
 pub use self::command::ManagerCommand;
 pub(crate) use self::command::{LeaveMcast, OfIdentifier, Request};
 pub(crate) use self::file::RdmaCm;

@@ -20,6 +20,13 @@ pub enum Lean {
     Messages,
     /// Flows, counters and raw packets: mlx5, as far as the crate drives it.
     Flows,
+    /// Connections by the connection manager, and what they need.
+    Connections,
+}
+
+/// Whether a verb is one of the connection manager.
+fn is_managed(name: &str) -> bool {
+    name.trim_start_matches("drop-").starts_with("cm-")
 }
 
 /// Verbs, and beginnings of verbs, that only one of the two supports.
@@ -60,6 +67,10 @@ const OF_MESSAGES: &[&str] = &[
 /// does not execute: the call would wait for ever.
 const OF_UMR: &[&str] = &["mr-access", "mr-domain", "mr-memory"];
 
+fn is_of_manager(recipe: &Program) -> bool {
+    recipe.steps.iter().any(|step| is_managed(step.verb.name))
+}
+
 impl Lean {
     /// How often a verb is chosen, relative to others.
     fn weight(self, verb: &Verb) -> u32 {
@@ -69,21 +80,30 @@ impl Lean {
                 name == *prefix || name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('-'))
             })
         };
-        if self == Self::Flows && is_of(OF_UMR) {
+        if self == Self::Flows && is_of(OF_UMR) || !self.has_manager() && is_managed(verb.name) {
             return 0;
         }
         let is_off = match self {
             Self::Any => false,
             Self::Messages => is_of(OF_FLOWS),
             Self::Flows => is_of(OF_MESSAGES),
+            Self::Connections => !is_managed(verb.name) && verb.name != "qp",
         };
         verb.weight * if is_off { 1 } else { 12 }
+    }
+
+    fn has_manager(self) -> bool {
+        matches!(self, Self::Any | Self::Connections)
     }
 
     /// Whether a recipe, or a sequence of use, makes sense for the device.
     fn takes(self, recipe: &Program) -> bool {
         let has = |name: &str| recipe.steps.iter().any(|step| step.verb.name == name);
+        if is_of_manager(recipe) && !self.has_manager() {
+            return false;
+        }
         match self {
+            Self::Connections => is_of_manager(recipe),
             Self::Any => true,
             // No frames arrive from a wire there.
             Self::Messages => !["counters", "wq", "pool", "inject"].iter().any(|name| has(name)),
@@ -223,8 +243,10 @@ impl Maker<'_, '_> {
         let [recipes, phrases] = recipes();
         let lean = self.lean;
         let recipes: Vec<_> = recipes.iter().filter(|recipe| lean.takes(recipe)).collect();
-        let phrases: Vec<_> =
-            phrases.iter().filter(|phrase| lean != Lean::Messages || lean.takes(phrase)).collect();
+        let phrases: Vec<_> = phrases
+            .iter()
+            .filter(|phrase| lean == Lean::Flows && !is_of_manager(phrase) || lean.takes(phrase))
+            .collect();
         let recipe = *self.bytes.choose(&recipes)?;
         if lean == Lean::Any && self.chance(4)? {
             let verb = verbs::all().find(|verb| verb.name == "profile").expect("a verb");

@@ -37,11 +37,16 @@ pub enum Kind {
     Pool,
     PoolCounter,
     PoolFlow,
+    Listener,
+    Target,
+    Incoming,
+    Call,
+    Connection,
 }
 
 impl Kind {
     /// Number of kinds.
-    pub const COUNT: usize = Self::PoolFlow as usize + 1;
+    pub const COUNT: usize = Self::Connection as usize + 1;
 }
 
 /// Maximum number of objects of a kind in a program.

@@ -8,6 +8,7 @@ pub mod beside;
 pub mod card;
 pub mod child;
 pub mod compare;
+pub mod connections;
 pub mod differences;
 pub mod footprint;
 pub mod generate;

@@ -88,6 +88,7 @@ enum About {
     Any,
     Messages,
     Flows,
+    Connections,
 }
 
 impl Numbers {
@@ -96,6 +97,7 @@ impl Numbers {
             About::Any => Lean::Any,
             About::Messages => Lean::Messages,
             About::Flows => Lean::Flows,
+            About::Connections => Lean::Connections,
         }
     }
 

@@ -12,6 +12,7 @@ use uverbs::{
 };
 
 use crate::card::Control;
+use crate::connections::Connections;
 use crate::language::{PLACES, Step};
 use crate::starved::Scarce;
 
@@ -228,6 +229,7 @@ impl Pair {
 
 /// The objects of a program.
 pub struct World {
+    pub connections: Option<Box<Connections>>,
     pub machine: Machine,
     pub contexts: Places<Context>,
     pub domains: Places<ProtectionDomain>,
@@ -274,6 +276,7 @@ pub const MEMORY: usize = 16384;
 impl World {
     pub fn new(machine: &Machine, patience: Duration) -> Self {
         Self {
+            connections: None,
             machine: machine.clone(),
             contexts: Places::default(),
             domains: Places::default(),
@@ -325,7 +328,6 @@ impl World {
         }
     }
 
-    /// Executes a step.
     pub fn step(&mut self, step: &Step, expected: Option<usize>) -> Outcome {
         self.expected = expected;
         let played =
@@ -367,14 +369,10 @@ impl World {
     /// The number in the program of a queue pair, from the device's number.
     pub fn place_of(&self, number: u32) -> String {
         let of = |(known, place): &(u32, usize)| (*known == number).then(|| format!("x{place}"));
-        self.numbers
-            .iter()
-            .rev()
-            .find_map(of)
-            .unwrap_or_else(|| if number == 0 { "0".into() } else { "?".into() })
+        self.numbers.iter().rev().find_map(of).unwrap_or_else(|| (if number == 0 { "0" } else { "?" }).into())
     }
 
-    /// Removes the contents of headers from bytes that were read at an address.
+    /// Removes headers from bytes that were read at an address.
     pub fn without_headers(&self, from: u64, bytes: &mut [u8]) {
         for header in &self.headers {
             for (at, byte) in bytes.iter_mut().enumerate() {

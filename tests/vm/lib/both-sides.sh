@@ -134,3 +134,17 @@ gid_of() { # gid_of DEVICE ADDRESS: the index of its RoCE v2 GID
 with_address() { # with_address DEVICE ADDRESS: its network interface, $net, has it, and its table
     net=$(interface "$1") && ip addr add "$2/24" dev "$net" && ip link set "$net" up && until_true 10 gid_of "$1" "$2"
 }
+
+# Two cards with RoCE and a wire between them, each with an address. The interface of the second, $far, is in a network namespace of its
+# own: otherwise the kernel would take the other's address for its own and send nothing. That of the first is $near.
+make_hosts() {
+    two_cards || return
+    near=$(interface mlx5_0) && far=$(interface mlx5_1) || return
+    near_mac=$(cat "/sys/class/net/$near/address") far_mac=$(cat "/sys/class/net/$far/address")
+    ip netns add far && ip link set "$far" netns far || return
+    ip addr add 10.0.0.1/24 dev "$near" && ip link set "$near" up || return
+    ip neigh replace 10.0.0.2 lladdr "$far_mac" dev "$near" nud permanent || return
+    ip -n far addr add 10.0.0.2/24 dev "$far" && ip -n far link set "$far" up || return
+    ip -n far neigh replace 10.0.0.1 lladdr "$near_mac" dev "$far" nud permanent || return
+    until_true 10 gid_of mlx5_0 10.0.0.1 && until_true 10 gid_of mlx5_1 10.0.0.2
+}

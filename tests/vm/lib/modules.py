@@ -65,7 +65,8 @@ def build(runner, kernel, names, home):
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     source = "linux-source-" + re.match(r"\d+\.\d+", kernel.version)[0]
-    apt.get("download", *(f"{package}={version}" for package in [headers, common, kbuild, source]), cwd=work)
+    exact = [f"{package}={version}" for package in [headers, common, source]]
+    apt.get("download", *exact, build_tools(runner, apt, kbuild, version), cwd=work)
     for package in [headers, common, kbuild]:
         runner.run("dpkg", "-x", *work.glob(f"{package}_*.deb"), work)
     unpack = 'dpkg-deb --fsys-tarfile "$1" | tar -xO "./usr/src/$2.tar.xz" | tar -xJ -C "$3" --strip-components=1 --wildcards "$2/drivers/infiniband/*/*"'
@@ -82,6 +83,15 @@ def build(runner, kernel, names, home):
         runner.run("strip", "--strip-debug", made)
         made.rename(home / f"{name}.ko")
     shutil.rmtree(work)
+
+
+def build_tools(runner, apt, package, version):
+    """The package of programs that a build runs. While the mirror replaces a kernel, it may have only that of the next revision, which
+    builds modules for this one too.
+    """
+    exact = f"{package}={version}"
+    # It prints nothing for a version that is not there, and succeeds.
+    return exact if runner.run("apt-cache", *apt.options, "show", exact) else package
 
 
 def depends(runner, apt, package):

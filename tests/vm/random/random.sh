@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 6.12 7.x
 # by default: 7.x
-# due: later $RXE $DROPIN src/soft tests/random tests/common tests/vm/random tests/vm/lib/say.h
+# due: later $RXE $DROPIN src/soft src/cm tests/random tests/common tests/vm/random tests/vm/lib/say.h
 # order: 2
 # packages: gcc libc6-dev libibverbs-dev
 # cargo: UVERBS_RANDOM build --profile guest --package uverbs-random
@@ -36,9 +36,16 @@ case $(uname -r) in
     ;;
 esac
 
+# Programs of connections, a quarter as many: both sides are in the program, and their results are those of the soft network.
+connections() { modprobe rdma_ucm && play_some "$((count / 4))" --about connections --how "${UVERBS_RANDOM_HOW:-alone}"; }
+
+UVERBS_TEST_ADDRESS=192.0.2.1
+export UVERBS_TEST_ADDRESS
+
 begin make_device
 
 step programs programs messages
+[ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step connections connections
 [ -n "${UVERBS_RANDOM_PROGRAM:-}" ] || step faults faults messages
 if [ -z "${UVERBS_RANDOM_PROGRAM:-}" ] && [ "$voices" -gt 0 ]; then
     step voices voices messages differences

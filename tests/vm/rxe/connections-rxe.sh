@@ -8,9 +8,9 @@
 # due: docs/examples/connections.rs docs/examples/key_value.rs src/tokio
 # due: tests/vm/lib/stock.sh tests/vm/peers/src src/bin/uverbs/ping src/bin/uverbs/target.rs
 # due: tests/any/look_ups.rs tests/any/managers.rs docs/examples/look_ups.rs tests/vm/lib/look_ups.sh
-# due: tests/vm/lib/connections.sh tests/vm/rxe/connections-rxe.sh
+# due: tests/vm/lib/connections.sh tests/vm/lib/managed_perftest.sh tests/vm/rxe/connections-rxe.sh
 # order: 20
-# packages: mmdebstrap rdmacm-utils
+# packages: mmdebstrap rdmacm-utils perftest
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_CONNECTIONS build --profile guest --example connections
 # cargo: EXAMPLE_KEY_VALUE build --profile guest --features tokio --example key_value
@@ -19,6 +19,7 @@
 # roots: sid
 # tests: any::connections any::cm_messages any::look_ups any::managers
 # cargo: EXAMPLE_LOOK_UPS build --profile guest --example look_ups
+# cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..
@@ -32,6 +33,8 @@ vm=$(dirname "$0")/..
 . "$vm/lib/stock.sh"
 # shellcheck source=tests/vm/lib/look_ups.sh
 . "$vm/lib/look_ups.sh"
+# shellcheck source=tests/vm/lib/managed_perftest.sh
+. "$vm/lib/managed_perftest.sh"
 
 # shellcheck disable=SC2034  # lib/connections.sh reads it
 address=192.0.2.1
@@ -49,6 +52,7 @@ ping_both_ways
 stock_both_ways
 ping_here
 look_up_both_ways
+managed_perftests
 step resources resources_are_as_before
 step kernel-log kernel_log_is_clean
 finish

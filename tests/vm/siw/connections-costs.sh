@@ -111,8 +111,8 @@ step take-programs take_programs
 for kind in rxe siw; do
     # The limits, and the cycles of a short run and of a long one.
     case $kind in
-    rxe) calls=75 instructions=290 few=5 many=25 ;;
-    siw) calls=86 instructions=335 few=2 many=10 ;;
+    rxe) calls=75 instructions=255 few=5 many=25 ;;
+    siw) calls=86 instructions=285 few=2 many=10 ;;
     esac
     step "calls-$kind" compare calls "$kind" "$calls"
     step "instructions-$kind" compare instructions "$kind" "$instructions"

@@ -2,7 +2,7 @@
 # Lane connections-faults: what goes wrong around connections by the kernel's connection manager, at each of their steps, on the kernel's
 # software iWARP and RoCE devices. Runs in the guest; see lib/guest.sh.
 #
-# kernels: 7.x
+# kernels: 6.1 7.x
 # by default: 7.x
 # due: later src/cm src/kernel/manager tests/vm/peers/src/faults.rs tests/vm/lib/connection_faults.sh tests/vm/lib/connection_faults.results
 # order: 20

@@ -1,6 +1,7 @@
 //! The operations of steps. A verb is a row of a table: its name, how often it is chosen, its arguments, and its function.
 
 mod awaited;
+mod connections;
 mod contexts;
 mod counters;
 mod counting;
@@ -46,7 +47,7 @@ use ends;
 
 /// All verbs.
 pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
-    let tables: [&[&[Verb]]; 15] = [
+    let tables: [&[&[Verb]]; 16] = [
         contexts::VERBS,
         memory::VERBS,
         windows::VERBS,
@@ -62,6 +63,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Verb> {
         watched::VERBS,
         soft::VERBS,
         awaited::VERBS,
+        connections::VERBS,
     ];
     tables.into_iter().flatten().flat_map(|table| table.iter())
 }
