@@ -6,7 +6,7 @@
 //!
 //! | call | commands |
 //! | --- | --- |
-//! | [`command`] | that concern no object: capabilities, ports, counters of the port |
+//! | [`command()`] | that concern no object: capabilities, ports, counters of the port |
 //! | [`FirmwareObject::create`] | that create an object, which [`query`](FirmwareObject::query) and [`modify`](FirmwareObject::modify) name |
 //! | [`query`], [`modify`] | about a queue of this crate |
 //! | [`Answers`] | queries that are answered later |

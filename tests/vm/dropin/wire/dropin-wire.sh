@@ -4,7 +4,7 @@
 #
 # kernels: 6.1 7.x
 # by default: 7.x
-# due: $DROPIN src/soft src/roce src/raw.rs tests/vm/lib/pyverbs
+# due: later $DROPIN src/soft src/roce src/raw.rs tests/vm/lib/pyverbs
 # order: 4
 # limit: 1800
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
