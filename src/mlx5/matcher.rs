@@ -23,7 +23,7 @@ const MATCHER: Kind =
 /// (`MLX5_IB_CREATE_FLOW_MAX_FLOW_ACTIONS`, fs.c, Linux 6.1).
 const MAX_ACTIONS: usize = 8;
 
-/// The firmware refuses such a flow, and the kernel then warns of its own count of destinations (del_hw_fte, fs_core.c, Linux 7.3).
+/// The firmware refuses such a flow too.
 const NOWHERE: &str = "a flow of packets that come in has a destination, or drops, or passes on";
 
 /// Tables that flows can be in.

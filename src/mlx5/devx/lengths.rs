@@ -1,8 +1,8 @@
 //! The least lengths of commands and answers.
 //!
-//! The kernel checks that both have 16 bytes. It then reads, and for memory of the program sets, fields at the places for each command, also
-//! if the command is too short to contain them (devx_get_obj_id, devx_set_umem_valid, devx_obj_build_destroy_cmd and
-//! devx_get_created_obj_id, devx.c, Linux 6.1). The numbers here are the ends of the last 32-bit words that it accesses.
+//! Both have at least 16 bytes. A command also has the fields that the kernel's driver uses for its opcode (devx_get_obj_id,
+//! devx_set_umem_valid, devx_obj_build_destroy_cmd and devx_get_created_obj_id, devx.c, Linux 6.1). The numbers here are the ends of the
+//! last 32-bit words among them.
 
 use nix::errno::Errno;
 use uverbs_abi::mlx5::prm::CmdOut;
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_has_at_least_the_bytes_that_the_kernel_accesses() {
+    fn a_command_has_at_least_the_fields_of_its_opcode() {
         for (opcode, command, answer) in LONGER.iter().copied().chain([(0x100, LEAST, LEAST)]) {
             assert_eq!(check("test", &request(opcode, command), answer), Ok(()), "{opcode:#x}");
             for (command, answer) in [(command - 1, answer), (command, answer - 1), (0, answer), (command, 0)]

@@ -14,8 +14,7 @@
 //! | [`Umem`], [`Uar`], [`Var`], [`event_queue`] | none: memory, pages of doorbells and an event queue, whose numbers commands contain |
 //!
 //! No command can harm the process: a device writes only to memory that is registered, which is never lent as a slice, and the firmware
-//! separates the objects of a context from those of others. What the crate refuses is a command or an answer that is too short: the kernel
-//! reads and writes some of them beyond their end.
+//! separates the objects of a context from those of others. The crate refuses a command or an answer that is too short for its fields.
 //!
 //! ```no_run
 //! use uverbs::OpenOptions;
@@ -63,7 +62,7 @@ pub use self::target::{modify_handle, query_handle};
 pub use self::uar::{Uar, UarKind};
 pub use self::umem::Umem;
 #[cfg(feature = "raw")]
-pub use self::umem_at::UmemRange;
+pub use self::umem::UmemRange;
 pub use self::var::Var;
 use crate::device::context::Context;
 use crate::kernel::command::Command;

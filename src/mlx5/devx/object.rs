@@ -61,7 +61,7 @@ impl FirmwareObject {
     /// `MLX5_IB_METHOD_DEVX_OBJ_QUERY` (devx_is_obj_query_cmd and devx_is_valid_obj_id, devx.c, Linux 6.1).
     #[doc(alias = "mlx5dv_devx_obj_query")]
     pub fn query(&self, request: &[u8], answer: &mut [u8]) -> Result<()> {
-        target::query_object(self.context(), self.0.id(), request, answer)
+        target::query_handle(self.context(), self.0.id(), request, answer)
     }
 
     /// Runs a command that changes the object.
@@ -73,7 +73,7 @@ impl FirmwareObject {
     /// `MLX5_IB_METHOD_DEVX_OBJ_MODIFY` (devx_is_obj_modify_cmd, devx.c, Linux 6.1).
     #[doc(alias = "mlx5dv_devx_obj_modify")]
     pub fn modify(&self, request: &[u8], answer: &mut [u8]) -> Result<()> {
-        target::modify_object(self.context(), self.0.id(), request, answer)
+        target::modify_handle(self.context(), self.0.id(), request, answer)
     }
 
     /// Begins to read the object. The answer, of `len` bytes, arrives at `answers` with the number `number`.

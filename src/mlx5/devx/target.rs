@@ -67,7 +67,7 @@ targets! {
 #[doc(alias = "mlx5dv_devx_ind_tbl_query")]
 pub fn query(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<()> {
     let sealed::Subject(context, handle) = target.subject();
-    query_object(context, handle, request, answer)
+    query_handle(context, handle, request, answer)
 }
 
 /// Runs a command that changes a queue of this crate. The crate does not learn what it changed: use
@@ -85,45 +85,53 @@ pub fn query(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<
 #[doc(alias = "mlx5dv_devx_ind_tbl_modify")]
 pub fn modify(target: &impl Target, request: &[u8], answer: &mut [u8]) -> Result<()> {
     let sealed::Subject(context, handle) = target.subject();
-    modify_object(context, handle, request, answer)
+    modify_handle(context, handle, request, answer)
 }
 
 /// [`query`] of an object of the context that has this handle.
 ///
 /// # Errors
 /// Those of [`query`]; for a handle that is none, [`NotFound`](crate::ErrorKind::NotFound).
-#[cfg(feature = "raw")]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub fn query_handle(context: &Context, handle: u32, request: &[u8], answer: &mut [u8]) -> Result<()> {
-    query_object(context, handle, request, answer)
+    use devx_obj::query::{CMD_IN, CMD_OUT, HANDLE};
+    about(
+        context,
+        "devx.query",
+        (devx_obj::method::QUERY, [HANDLE, CMD_IN, CMD_OUT]),
+        handle,
+        (request, answer),
+    )
 }
 
 /// [`modify`] of an object of the context that has this handle.
 ///
 /// # Errors
 /// As [`query_handle`].
-#[cfg(feature = "raw")]
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub fn modify_handle(context: &Context, handle: u32, request: &[u8], answer: &mut [u8]) -> Result<()> {
-    modify_object(context, handle, request, answer)
-}
-
-pub(super) fn query_object(context: &Context, handle: u32, request: &[u8], answer: &mut [u8]) -> Result<()> {
-    use devx_obj::query::{CMD_IN, CMD_OUT, HANDLE};
-    let op = "devx.query";
-    lengths::check(op, request, answer.len())?;
-    clear(answer);
-    let mut command = Command::new(op, devx_obj::OBJECT, devx_obj::method::QUERY);
-    command.handle(HANDLE, handle).input(CMD_IN, request).output(CMD_OUT, answer);
-    let sent = context.invoke(&mut command);
-    judge(op, sent, answer).map_err(|error| explained(context, error))
-}
-
-pub(super) fn modify_object(context: &Context, handle: u32, request: &[u8], answer: &mut [u8]) -> Result<()> {
     use devx_obj::modify::{CMD_IN, CMD_OUT, HANDLE};
-    let op = "devx.modify";
+    about(
+        context,
+        "devx.modify",
+        (devx_obj::method::MODIFY, [HANDLE, CMD_IN, CMD_OUT]),
+        handle,
+        (request, answer),
+    )
+}
+
+/// Runs a command about an object, by a method of the kernel with these attributes.
+fn about(
+    context: &Context,
+    op: &'static str,
+    (method, [id, command_in, command_out]): (u16, [u16; 3]),
+    handle: u32,
+    (request, answer): (&[u8], &mut [u8]),
+) -> Result<()> {
     lengths::check(op, request, answer.len())?;
     clear(answer);
-    let mut command = Command::new(op, devx_obj::OBJECT, devx_obj::method::MODIFY);
-    command.handle(HANDLE, handle).input(CMD_IN, request).output(CMD_OUT, answer);
+    let mut command = Command::new(op, devx_obj::OBJECT, method);
+    command.handle(id, handle).input(command_in, request).output(command_out, answer);
     let sent = context.invoke(&mut command);
     judge(op, sent, answer).map_err(|error| explained(context, error))
 }

@@ -23,20 +23,26 @@ pub struct Umem {
     number: u32,
 }
 
-/// Memory as the kernel gets it. The dma-buf is the number of an open file, and `start` is then an offset in it.
+/// All page sizes from 4 KiB on.
+const ALL_SIZES: u64 = !0xfff;
+
+/// Memory of the process, or of a dma-buf, as the kernel gets it.
+#[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) start: u64,
-    pub(super) length: u64,
-    pub(super) access: u32,
-    pub(super) page_sizes: u64,
-    pub(super) dmabuf: Option<u32>,
+pub struct UmemRange {
+    /// The first address in the process, or the offset in the dma-buf.
+    pub start: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Bits of [`AccessFlags`], which are not checked here.
+    pub access: u32,
+    /// A bit for each page size in bytes that will do; none for every size from 4 KiB on.
+    pub page_sizes: Option<u64>,
+    /// The number of the dma-buf's file.
+    pub dmabuf: Option<u32>,
 }
 
 impl Umem {
-    /// All page sizes from 4 KiB on.
-    const ALL_SIZES: u64 = !0xfff;
-
     /// Registers memory, all of it. `page_sizes` has a bit for each page size in bytes that will do; none if commands name only its
     /// beginning. Then every size from 4 KiB on will do, and the kernel chooses.
     ///
@@ -56,14 +62,14 @@ impl Umem {
         access: AccessFlags,
         page_sizes: Option<u64>,
     ) -> Result<Self> {
-        let place = Place {
+        let range = UmemRange {
             start: memory.address(),
             length: memory.len() as u64,
             access: access.bits(),
-            page_sizes: page_sizes.unwrap_or(Self::ALL_SIZES),
+            page_sizes,
             dmabuf: None,
         };
-        register(context, place, Some(memory))
+        register(context, &range, Some(memory))
     }
 
     /// Its number, for commands.
@@ -89,18 +95,18 @@ impl Umem {
     }
 }
 
-pub(super) fn register(context: &Context, place: Place, memory: Option<&Mapping>) -> Result<Umem> {
+pub(super) fn register(context: &Context, range: &UmemRange, memory: Option<&Mapping>) -> Result<Umem> {
     use devx_umem::reg::{ACCESS, ADDR, DMABUF_FD, HANDLE, LEN, OUT_ID, PGSZ_BITMAP};
     let mut number = 0_u32;
     let mut command = Command::new("umem.register", devx_umem::OBJECT, devx_umem::method::REG);
     command
         .new_handle(HANDLE)
-        .input(ADDR, &place.start)
-        .input(LEN, &place.length)
-        .flags(ACCESS, place.access)
-        .value(PGSZ_BITMAP, place.page_sizes)
+        .input(ADDR, &range.start)
+        .input(LEN, &range.length)
+        .flags(ACCESS, range.access)
+        .value(PGSZ_BITMAP, range.page_sizes.unwrap_or(ALL_SIZES))
         .output(OUT_ID, number.as_mut_bytes());
-    if let Some(file) = place.dmabuf {
+    if let Some(file) = range.dmabuf {
         // A file is announced like a handle: no length, and the number as the value.
         command.handle(DMABUF_FD, file);
     }

@@ -32,9 +32,6 @@ pub(crate) struct UmemIn {
 /// `MLX5DV_UMEM_MASK_DMABUF`.
 const DMABUF: u64 = 1 << 0;
 
-/// All page sizes from 4 KiB on.
-const ALL_SIZES: u64 = !0xfff;
-
 fn reg(context: Option<&Context>, range: UmemRange) -> Answer<Box<DevxUmem>> {
     let umem = register_umem(known(context)?, range)?;
     Ok(Box::new(DevxUmem { umem_id: umem.number(), umem: Owned::new(umem) }))
@@ -47,7 +44,7 @@ pub(crate) extern "C" fn umem_reg(
     access: u32,
 ) -> Option<Box<DevxUmem>> {
     let (start, length) = (addr.word(), size as u64);
-    or_null(reg(context, UmemRange { start, length, access, page_sizes: ALL_SIZES, dmabuf: None }))
+    or_null(reg(context, UmemRange { start, length, access, page_sizes: None, dmabuf: None }))
 }
 
 pub(crate) extern "C" fn umem_reg_ex(
@@ -65,7 +62,7 @@ pub(crate) extern "C" fn umem_reg_ex(
             _ => Some(u32::try_from(attr.dmabuf_fd).map_err(|_| EBADF)?),
         };
         let (start, length) = (attr.addr.word(), attr.size as u64);
-        let (access, page_sizes) = (attr.access, attr.pgsz_bitmap);
+        let (access, page_sizes) = (attr.access, Some(attr.pgsz_bitmap));
         reg(context, UmemRange { start, length, access, page_sizes, dmabuf })
     };
     or_null(make())

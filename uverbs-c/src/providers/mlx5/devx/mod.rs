@@ -90,36 +90,6 @@ pub(crate) extern "C" fn obj_create(
     or_null(make())
 }
 
-pub(crate) extern "C" fn obj_query(
-    object: Option<&Object>,
-    request: Pointer,
-    len: usize,
-    answer: Places<'_, u8>,
-    room: usize,
-) -> c_int {
-    let run = || {
-        let object = object.ok_or(EINVAL)?.object.get()?;
-        let exchange = Exchange { request: (request, len), answer: (answer, room) };
-        exchange.run(|request, answer| object.query(request, answer))
-    };
-    returned(run())
-}
-
-pub(crate) extern "C" fn obj_modify(
-    object: Option<&Object>,
-    request: Pointer,
-    len: usize,
-    answer: Places<'_, u8>,
-    room: usize,
-) -> c_int {
-    let run = || {
-        let object = object.ok_or(EINVAL)?.object.get()?;
-        let exchange = Exchange { request: (request, len), answer: (answer, room) };
-        exchange.run(|request, answer| object.modify(request, answer))
-    };
-    returned(run())
-}
-
 /// The firmware decides whether an object that others use can be destroyed.
 pub(crate) extern "C" fn obj_destroy(object: Option<Box<Object>>) -> c_int {
     returned(end(object, |object| object.object.destroy(FirmwareObject::destroy_now)))
@@ -186,6 +156,16 @@ fn modify<T: Handle>(object: Option<&T>, exchange: Exchange<'_>) -> Answer {
     exchange.run(|request, answer| devx::modify_handle(context, handle, request, answer))
 }
 
+fn query_object(object: Option<&Object>, exchange: Exchange<'_>) -> Answer {
+    let object = object.ok_or(EINVAL)?.object.get()?;
+    exchange.run(|request, answer| object.query(request, answer))
+}
+
+fn modify_object(object: Option<&Object>, exchange: Exchange<'_>) -> Answer {
+    let object = object.ok_or(EINVAL)?.object.get()?;
+    exchange.run(|request, answer| object.modify(request, answer))
+}
+
 macro_rules! of_objects {
     ($($name:ident: $how:ident of $type:ty;)*) => {
         $(
@@ -204,6 +184,8 @@ macro_rules! of_objects {
 }
 
 of_objects! {
+    obj_query: query_object of Object;
+    obj_modify: modify_object of Object;
     cq_query: query of Cq;
     cq_modify: modify of Cq;
     qp_query: query of Qp;
