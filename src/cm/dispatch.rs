@@ -285,24 +285,7 @@ impl Dispatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
-
-    #[derive(Default)]
-    struct Count(AtomicUsize);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    fn counter() -> (Arc<Count>, Waker) {
-        let count = Arc::new(Count::default());
-        // A clone, which `will_wake` knows to be equal to another clone; it may not know that of the first one.
-        (count.clone(), Waker::from(count).clone())
-    }
+    use crate::cm::wakers::counted::counter;
 
     fn event(uid: u64, event: u32, id: u32) -> Box<EventResp> {
         Box::new(EventResp { uid, event, id, ..EventResp::default() })
@@ -320,7 +303,7 @@ mod tests {
             assert_eq!(dispatch.give(event(one, kind, 5)).wake(), None);
         }
         assert_eq!(dispatch.give(event(two, 9, 5)).wake(), None);
-        assert_eq!(count.0.load(Ordering::Relaxed), 1, "a waker is called once");
+        assert_eq!(count.get(), 1, "a waker is called once");
         let mut next = |uid| dispatch.take(uid, 1, &waker).ok().map(|event| event.event);
         assert_eq!([next(one), next(one), next(one), next(two)], [Some(0), Some(2), None, Some(9)]);
     }
@@ -372,9 +355,9 @@ mod tests {
         let wake = |waker: Option<Waker>| waker.map(Waker::wake).is_some();
         assert!(wake(dispatch.stops(Kind::Thread, 0)));
         // The second one was woken, but ends without having read.
-        assert_eq!(counts[1].0.load(Ordering::Relaxed), 1);
+        assert_eq!(counts[1].get(), 1);
         assert!(wake(dispatch.stops(Kind::Thread, 1)));
-        assert_eq!(counts[2].0.load(Ordering::Relaxed), 1);
+        assert_eq!(counts[2].get(), 1);
         assert!(read(&mut dispatch, 2));
         assert!(!wake(dispatch.stops(Kind::Thread, 2)));
         assert!(dispatch.is_empty());
@@ -388,7 +371,7 @@ mod tests {
         assert!(dispatch.wants_to_read(Kind::Thread, 2, Waker::noop()));
         assert!(!dispatch.wants_to_read(Kind::Task, 1, &waker));
         dispatch.stops(Kind::Thread, 2).expect("the task").wake();
-        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(count.get(), 1);
         assert!(dispatch.wants_to_read(Kind::Task, 1, &waker));
         assert!(dispatch.stops(Kind::Task, 1).is_none());
         assert!(dispatch.is_empty());

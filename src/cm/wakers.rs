@@ -58,15 +58,22 @@ impl Wakers {
     }
 }
 
+/// Wakers that count.
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) mod counted {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Wake, Waker};
 
+    /// How often its waker was called.
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    pub(in crate::cm) struct Count(AtomicUsize);
+
+    impl Count {
+        pub(in crate::cm) fn get(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
 
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
@@ -74,17 +81,25 @@ mod tests {
         }
     }
 
-    fn fresh() -> (Arc<Count>, Waker) {
+    pub(in crate::cm) fn counter() -> (Arc<Count>, Waker) {
         let count = Arc::new(Count::default());
-        (count.clone(), Waker::from(count))
+        // A clone, which `will_wake` knows to be equal to another clone; it may not know that of the first one.
+        (count.clone(), Waker::from(count).clone())
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counted::{Count, counter};
+    use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_call_has_one_waker_the_last_one() {
         let (mut wakers, mut counts) = (Wakers::default(), Vec::new());
         for round in 0..1000 {
             for ticket in 1..=3 {
-                let (count, waker) = fresh();
+                let (count, waker) = counter();
                 let old = wakers.keep(ticket, &waker);
                 assert_eq!(old.is_some(), round > 0);
                 counts.push(count);
@@ -92,7 +107,7 @@ mod tests {
         }
         assert_eq!(wakers.len(), 3);
         wakers.wake();
-        let woken = |count: &Arc<Count>| count.0.load(Ordering::Relaxed) == 1;
+        let woken = |count: &Arc<Count>| count.get() == 1;
         assert!(
             counts[..counts.len() - 3].iter().all(|count| Arc::strong_count(count) == 1 && !woken(count))
         );
@@ -101,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_call_that_ends_leaves_no_waker() {
-        let (mut wakers, (count, waker)) = (Wakers::default(), fresh());
+        let (mut wakers, (count, waker)) = (Wakers::default(), counter());
         for ticket in 1..=4 {
             drop(wakers.keep(ticket, &waker));
         }
@@ -112,6 +127,6 @@ mod tests {
         }
         assert_eq!(wakers.take_others(2).len(), 0);
         wakers.take_others(9).wake();
-        assert_eq!((wakers.len(), count.0.load(Ordering::Relaxed)), (0, 1));
+        assert_eq!((wakers.len(), count.get()), (0, 1));
     }
 }

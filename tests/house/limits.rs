@@ -22,7 +22,7 @@ const OTHERS: &[(&str, &[&str])] = &[
         &[
             "registered memory and queues are locked; beyond the limit registrations and queue pairs are refused with ENOMEM",
             "rxe has messages of 8 MiB at most",
-            "send larger ones in parts, or use Linux 6.12",
+            "send larger ones in parts, or use a newer kernel",
             "smaller packets cost bandwidth, and both sides must have one size",
             "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1; all users: /etc/security/limits.d",
             "| `max_msg_sz` of rxe | 8 MiB | 2 GiB | 2 GiB |",

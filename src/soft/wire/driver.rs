@@ -141,10 +141,12 @@ impl State {
     pub(in crate::soft) fn progress(&mut self) -> bool {
         let now = Instant::now();
         self.handle_arrivals(now);
-        // A program that has asked for an event may wait for it next.
-        let polls_on = self.cqs.values().all(|cq| cq.armed == Armed::No);
         let Some(wire) = &mut self.wire else { return false };
-        wire.polled = Some(now).filter(|_| polls_on);
+        // A program that has asked for an event may wait for it next. None was asked for since a poll that was noted (`watch_again`), so the
+        // queues need not be looked through again.
+        if wire.polled.is_some() || self.cqs.values().all(|cq| cq.armed == Armed::No) {
+            wire.polled = Some(now);
+        }
         let is_due = wire.due.is_some_and(|due| due <= now);
         let has_work = wire.has_arrivals || is_due || wire.is_busy || !wire.out.is_empty();
         if has_work {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use uverbs::abi::types::node_type;
 use uverbs::resources::Owner;
 use uverbs::statistics::{Change, Statistics};
 use uverbs::{Context, Device, ErrorKind};
@@ -50,6 +51,8 @@ pub(super) struct SeenDevice {
     pub(super) name: String,
     /// The driver's name; empty if it is not known.
     pub(super) driver: String,
+    /// Whether it is a channel adapter: over Ethernet its protocol is RoCE. Others are iWARP's, or have their own.
+    pub(super) is_adapter: bool,
     /// `/dev/infiniband/uverbs0`.
     pub(super) node: Option<String>,
     pub(super) ports: Vec<SeenPort>,
@@ -187,6 +190,11 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 impl SeenDevice {
+    /// Whether packets of the port are RoCE's.
+    pub(super) fn is_roce(&self, machine: &Machine, port: &SeenPort) -> bool {
+        self.is_adapter && machine.text(&format!("{}/link_layer", port.folder)).as_deref() == Some("Ethernet")
+    }
+
     /// What is known without opening it.
     fn of(device: &Device) -> Self {
         let name = device.name();
@@ -201,6 +209,7 @@ impl SeenDevice {
         Self {
             name: name.to_owned(),
             driver: device.driver().to_owned(),
+            is_adapter: device.node_type() == node_type::IB_CA,
             node: device.node().map(|path| path.display().to_string()),
             ports: (1..=device.ports()).map(port).collect(),
             refused: None,

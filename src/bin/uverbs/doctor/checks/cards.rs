@@ -70,16 +70,13 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
 fn without_device(seen: &Seen, address: &str, kind: &Kind, driver: Option<&str>, is_sure: bool) -> Finding {
     let Kind { name, driver: wanted, module } = kind;
     let card = format!("{address} is a card ({name})");
-    match driver {
-        Some(other) if HANDED_OVER.contains(&other) => {
-            return Finding::note(
-                "card-handed-over",
-                format!("{card}, used by {other}"),
-                "another program or a virtual machine has the card, so it has no RDMA device here",
-            )
-            .mend(format!("to have it back: driverctl unset-override {address}, or bind it to {wanted}"));
-        }
-        _ => {}
+    if let Some(other) = driver.filter(|driver| HANDED_OVER.contains(driver)) {
+        return Finding::note(
+            "card-handed-over",
+            format!("{card}, used by {other}"),
+            "another program or a virtual machine has the card, so it has no RDMA device here",
+        )
+        .mend(format!("to have it back: driverctl unset-override {address}, or bind it to {wanted}"));
     }
     let is_loaded = seen.machine.has_module(module);
     let (seen_there, mend) = match driver {

@@ -79,7 +79,7 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
         for grown in grown {
             let text = format!("{} has grown by {} while this program looked", grown.name, grown.amount);
             let finding = Finding::warning("errors-grow", text, *why).on(&grown.device).mend(*mend);
-            found.push(grown.port.map_or(finding.clone(), |port| finding.port(port)));
+            found.push(Finding { port: grown.port, ..finding });
         }
     }
     found

@@ -37,8 +37,7 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
     for (device, port) in seen.ports() {
         let entries = entries(seen, port);
         let on = |finding: Finding| finding.on(&device.name).port(port.number);
-        let link_layer = seen.machine.text(&format!("{}/link_layer", port.folder));
-        if link_layer.as_deref() == Some("Ethernet") && !["siw", "efa"].contains(&device.driver.as_str()) {
+        if device.is_roce(&seen.machine, port) {
             found.extend(over_ethernet(seen, port, &entries).into_iter().map(on));
         }
         for entry in entries.iter().filter(|entry| entry.is_v2) {

@@ -22,7 +22,7 @@ pub(in crate::doctor) struct Fault {
 pub(in crate::doctor) const FAULTS: &[Fault] = &[
     Fault {
         driver: "rxe",
-        since: (6, 1),
+        since: (7, 3),
         until: None,
         name: "rxe-interface-down",
         seen: "rxe's queue pair for connections stops for ever when its interface goes down while the connection manager sends",
@@ -32,10 +32,10 @@ pub(in crate::doctor) const FAULTS: &[Fault] = &[
     Fault {
         driver: "rxe",
         since: (6, 1),
-        until: Some((6, 12)),
+        until: Some((6, 2)),
         name: "rxe-message-size",
         seen: "rxe has messages of 8 MiB at most",
-        mend: "send larger ones in parts, or use Linux 6.12",
+        mend: "send larger ones in parts, or use a newer kernel",
         page: "| `max_msg_sz` of rxe | 8 MiB | 2 GiB | 2 GiB |",
     },
     Fault {

@@ -60,12 +60,7 @@ fn is_up(seen: &Seen, interface: &str) -> bool {
 
 /// The size of packets over Ethernet, which follows that of the interface.
 fn packets(seen: &Seen, device: &SeenDevice, port: &SeenPort) -> Option<Finding> {
-    let is_ethernet =
-        seen.machine.text(&format!("{}/link_layer", port.folder)).as_deref() == Some("Ethernet");
-    let is_roce = is_ethernet
-        && ["mlx5", "mlx4", "rxe", "bnxt_re", "irdma", "mana", "erdma", "ionic"]
-            .contains(&device.driver.as_str());
-    let (used, most) = port.mtu.filter(|_| is_roce)?;
+    let (used, most) = port.mtu.filter(|_| device.is_roce(&seen.machine, port))?;
     let (interface, frame) = port
         .interfaces
         .iter()
