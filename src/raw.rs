@@ -48,6 +48,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+use uverbs_abi::ids::mr;
 use uverbs_abi::types::AccessFlags;
 use uverbs_abi::write::{RegMr, RegMrResp, ReregMr, ReregMrResp, Wc, cmd};
 use zerocopy::{FromZeros, IntoBytes};
@@ -192,6 +193,35 @@ impl ProtectionDomain {
         Ok(self.made(self.register_file("mr.register_dmabuf", fd, [start, length, iova], access)?, false))
     }
 
+    /// A region that somebody else has registered in this domain, with the handle of the kernel's context which both use: see
+    /// [`Context::import`](crate::Context::import). Dropping or destroying it deregisters the memory, unless it was
+    /// [left](Region::leave). Its address in this process and its rights are not known: they are zero in the range.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no region with this handle; [`Unsupported`](crate::ErrorKind::Unsupported) for
+    /// drivers other than mlx5.
+    ///
+    /// # Kernel
+    /// `UVERBS_METHOD_QUERY_MR` (uverbs_std_types_mr.c, Linux 6.1). The kernel does not look at the domain.
+    #[doc(alias = "ibv_import_mr")]
+    pub fn import_region(&self, handle: u32) -> Result<(Region, Range)> {
+        let op = "mr.import";
+        if self.context().driver().tells_number().is_none() {
+            return Err(self.context().driver().lacking(op, "has no memory regions that others can use"));
+        }
+        let (mut lkey, mut rkey, mut length, mut iova) = (0_u32, 0_u32, 0_u64, 0_u64);
+        let mut command = Command::on(op, mr::OBJECT, mr::method::QUERY, mr::query::HANDLE, handle);
+        command
+            .output(mr::query::RESP_LKEY, lkey.as_mut_bytes())
+            .output(mr::query::RESP_RKEY, rkey.as_mut_bytes())
+            .output(mr::query::RESP_LENGTH, length.as_mut_bytes())
+            .output(mr::query::RESP_IOVA, iova.as_mut_bytes());
+        self.context().invoke(&mut command)?;
+        let object = Object::new(self.context(), Kind::Mr, handle);
+        let region = Region { object, lkey, rkey, pd: self.clone() };
+        Ok((region, Range { start: 0, length, iova, access: 0 }))
+    }
+
     fn made(&self, made: RegMrResp, is_paged: bool) -> Region {
         let object = Object::new(self.context(), Kind::Mr, made.mr_handle).paged(is_paged, made.lkey);
         Region { object, lkey: made.lkey, rkey: made.rkey, pd: self.clone() }
@@ -264,6 +294,11 @@ impl Region {
             self.pd = pd.clone();
         }
         Ok(())
+    }
+
+    /// Leaves the region to others who have its handle: it is not deregistered when this one is dropped.
+    pub fn leave(&self) {
+        self.object.abandon();
     }
 
     /// Deregisters the memory and reports any error.

@@ -195,8 +195,8 @@ impl Object {
         }
     }
 
-    /// Leaves the object to the kernel, which destroys it when the device file is closed.
-    pub(crate) fn abandon(&mut self) {
+    /// Leaves the object to the kernel, which destroys it when the device file is closed, or to others who have its handle.
+    pub(crate) fn abandon(&self) {
         self.live.store(false, Ordering::Release);
     }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
+#[cfg(feature = "raw")]
+use uverbs_abi::ids::pd;
 use uverbs_abi::write::{AllocPd, AllocPdResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -55,6 +57,31 @@ impl Context {
     }
 }
 
+#[cfg(feature = "raw")]
+impl Context {
+    /// A domain that somebody else has allocated in the kernel's context which both use: see [`Context::import`]. Dropping or destroying it
+    /// deallocates the kernel's domain, unless it was [left](ProtectionDomain::leave).
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) if there is no domain with this handle; [`Unsupported`](crate::ErrorKind::Unsupported) for
+    /// drivers other than mlx5.
+    ///
+    /// # Kernel
+    /// `MLX5_IB_METHOD_PD_QUERY` (mlx5/std_types.c, Linux 6.1).
+    #[doc(alias = "ibv_import_pd")]
+    pub fn import_pd(&self, handle: u32) -> Result<ProtectionDomain> {
+        let op = "pd.import";
+        let Some([method, domain, told]) = self.driver().tells_number() else {
+            return Err(self.driver().lacking(op, "has no protection domains that others can use"));
+        };
+        let mut number = 0_u32;
+        let mut command = Command::on(op, pd::OBJECT, method, domain, handle);
+        command.output(told, number.as_mut_bytes());
+        self.invoke(&mut command)?;
+        Ok(ProtectionDomain(Arc::new(Domain { object: Object::new(self, Kind::Pd, handle), number })))
+    }
+}
+
 impl ProtectionDomain {
     /// The open device to which the domain belongs.
     pub fn context(&self) -> &Context {
@@ -97,6 +124,20 @@ impl ProtectionDomain {
     /// The kernel's handle of the domain.
     pub fn handle(&self) -> u32 {
         self.id()
+    }
+
+    /// Deallocates the kernel's domain, also if clones of this one are left, which are of no use then.
+    ///
+    /// # Errors
+    /// [`Busy`](crate::ErrorKind::Busy) while an object of the kernel is in it.
+    pub fn deallocate(&self) -> Result<()> {
+        self.0.object.release_before_drop::<u32>().map(drop)
+    }
+
+    /// Leaves the kernel's domain to others who have its handle: it is not deallocated when this one is dropped.
+    #[doc(alias = "ibv_unimport_pd")]
+    pub fn leave(&self) {
+        self.0.object.abandon();
     }
 
     /// The number of the domain in the device, if the driver returned one (mlx5); otherwise zero.

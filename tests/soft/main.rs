@@ -14,6 +14,8 @@ mod errno;
 mod failures;
 mod fuzz;
 mod gone;
+#[cfg(feature = "raw")]
+mod imports;
 mod life;
 mod look_ups;
 mod manager_sweep;

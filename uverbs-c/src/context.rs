@@ -86,9 +86,13 @@ fn give(device: Arc<Device>, context: uverbs::Context) -> Pointer {
 fn import(file: c_int) -> Answer<Pointer> {
     let file = given_file(file).ok_or(EBADF)?;
     let device = device::of_file(&file)?;
-    let context = uverbs::Context::import(&device.device, file.try_clone().map_err(|_| EBADF)?)?;
-    drop(ManuallyDrop::into_inner(file));
-    Ok(give(device, context))
+    match uverbs::Context::import(&device.device, ManuallyDrop::into_inner(file)) {
+        Ok(context) => Ok(give(device, context)),
+        Err((file, error)) => {
+            std::mem::forget(file);
+            Err(error.into())
+        }
+    }
 }
 
 pub(crate) extern "C" fn import_device(file: c_int) -> Pointer {

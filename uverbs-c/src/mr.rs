@@ -40,6 +40,23 @@ fn reg(pd: Option<&Pd>, addr: Pointer, length: usize, iova: u64, access: u32) ->
     Ok(made(pd, region, addr, length, true))
 }
 
+/// A region of another context. Programs set its address, if they know it (ibv_import_mr(3)).
+fn import(pd: Option<&Pd>, handle: u32) -> Answer<Box<Mr>> {
+    let pd = pd.ok_or(EINVAL)?;
+    let (region, range) = pd.pd.get()?.import_region(handle)?;
+    Ok(made(pd, region, Pointer::NULL, range.length as usize, false))
+}
+
+pub(crate) extern "C" fn import_mr(pd: Option<&Pd>, handle: u32) -> Option<Box<Mr>> {
+    or_null(import(pd, handle))
+}
+
+pub(crate) extern "C" fn unimport_mr(mr: Option<Box<Mr>>) {
+    if let Some(Ok(region)) = mr.as_ref().map(|mr| mr.region.get()) {
+        region.leave();
+    }
+}
+
 /// A region of a dma-buf. Its address in C is the offset in the buffer.
 fn reg_file(pd: Option<&Pd>, fd: c_int, range: Range) -> Answer<Box<Mr>> {
     let pd = pd.ok_or(EINVAL)?;

@@ -27,6 +27,24 @@ fn alloc(context: Option<&Context>) -> Answer<Box<Pd>> {
     Ok(Box::new(Pd { c, pd: Owned::new(pd), parts: None }))
 }
 
+/// A domain of another context, in the same context of the kernel.
+fn import(context: Option<&Context>, handle: u32) -> Answer<Box<Pd>> {
+    let context = context.ok_or(EINVAL)?;
+    let pd = context.context.import_pd(handle)?;
+    let c = abi::Pd { context: Pointer::to(context), handle };
+    Ok(Box::new(Pd { c, pd: Owned::new(pd), parts: None }))
+}
+
+pub(crate) extern "C" fn import_pd(context: Option<&Context>, handle: u32) -> Option<Box<Pd>> {
+    or_null(import(context, handle))
+}
+
+pub(crate) extern "C" fn unimport_pd(pd: Option<Box<Pd>>) {
+    if let Some(Ok(pd)) = pd.as_ref().map(|pd| pd.pd.get()) {
+        pd.leave();
+    }
+}
+
 pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> {
     or_null(alloc(context))
 }
@@ -34,7 +52,8 @@ pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> 
 pub(crate) extern "C" fn dealloc_pd(pd: Option<Box<Pd>>) -> c_int {
     let destroyed = end(pd, |pd| match &pd.parts {
         Some(parts) => parts.end(),
-        None => pd.pd.destroy(ProtectionDomain::destroy),
+        // Whether it is in use is for the kernel to say: others may have deregistered an imported region.
+        None => Ok(pd.pd.get()?.deallocate()?),
     });
     returned(destroyed)
 }

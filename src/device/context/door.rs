@@ -11,7 +11,7 @@
 //! process, belong to the process that opened them.
 
 #[cfg(feature = "raw")]
-use std::os::fd::BorrowedFd;
+use std::{fs::File, os::fd::BorrowedFd};
 
 use nix::errno::Errno;
 use uverbs_abi::ids::{async_event, device};
@@ -57,6 +57,13 @@ impl Door {
             owner.take();
         }
         Ok(Self { transport, driver, owner })
+    }
+
+    /// The device file, if there is one.
+    #[cfg(feature = "raw")]
+    pub(super) fn into_file(self) -> Option<File> {
+        let Self { transport, .. } = self;
+        transport.into_file()
     }
 
     /// The owner; none if it is another process, or if there is no owner yet.

@@ -15,7 +15,7 @@ mod tests;
 
 #[cfg(feature = "raw")]
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -101,34 +101,30 @@ impl Context {
             if goes_on { create(&door, plan.payload()) } else { Err(error) }
         })?;
         driver.opened(&plan);
-        Self::with(door, device, driver, vectors, devx)
+        Self::with(door, device, driver, vectors, devx).map_err(|(_, error)| error)
     }
 
-    /// Another context on the kernel's one, which was created by somebody else.
+    /// Another context on the kernel's one, which was created by somebody else. Returns the door if it is refused.
     #[cfg(feature = "raw")]
-    fn adopt(device: Device, transport: Box<dyn Transport>) -> Result<Self> {
-        let op = "context.import";
-        let door = Door::new(transport, device.driver_id(), true)?;
+    fn adopt(device: Device, door: Door) -> Result<Self, (Door, Error)> {
         let mut driver = device.driver_kind();
-        let Some((attribute, size)) = driver.answers_again() else {
-            return Err(driver.lacking(op, "has no contexts that others can use"));
-        };
-        let (mut vectors, mut core_support, mut answer) = (0_u32, 0_u64, vec![0; size]);
-        let mut command = Command::new(op, device::OBJECT, device::method::QUERY_CONTEXT);
-        command
-            .output(device::query_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
-            .output(device::query_context::CORE_SUPPORT, core_support.as_mut_bytes())
-            .output(attribute, &mut answer);
-        door.invoke(&mut command)?;
-        driver.opened(&driver::ContextPlan::answered(answer));
-        Self::with(door, device, driver, vectors, false)
+        match query(&door, &mut driver) {
+            Ok(vectors) => Self::with(door, device, driver, vectors, false),
+            Err(error) => Err((door, error)),
+        }
     }
 
-    fn with(door: Door, device: Device, driver: Driver, completion_vectors: u32, devx: bool) -> Result<Self> {
-        let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
-        command.new_fd(async_event::alloc::FD_HANDLE);
-        door.invoke(&mut command)?;
-        let events = command.take_fd()?;
+    fn with(
+        door: Door,
+        device: Device,
+        driver: Driver,
+        completion_vectors: u32,
+        devx: bool,
+    ) -> Result<Self, (Door, Error)> {
+        let events = match event_file(&door) {
+            Ok(events) => EventFile::new(events),
+            Err(error) => return Err((door, error)),
+        };
         let inner = ContextCore {
             door,
             device,
@@ -136,7 +132,7 @@ impl Context {
             paged: Paged::of(&driver),
             driver,
             completion_vectors,
-            events: EventFile::new(events),
+            events,
             devx,
             offloads: AtomicU64::new(0),
             read_depths: AtomicU64::new(0),
@@ -274,18 +270,23 @@ impl Context {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) if the file is not that of the device, or if there is no context yet;
-    /// [`Unsupported`](ErrorKind::Unsupported) for drivers other than mlx5.
+    /// [`Unsupported`](ErrorKind::Unsupported) for drivers other than mlx5. The file comes back, unless the system lacks something for
+    /// another owner of it.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_CONTEXT` (uverbs_std_types_device.c, Linux 6.1).
-    pub fn import(device: &Device, file: File) -> Result<Self> {
+    #[doc(alias = "ibv_import_device")]
+    pub fn import(device: &Device, file: File) -> Result<Self, (Option<File>, Error)> {
         let op = "context.import";
-        let node =
-            device.node().ok_or_else(|| Error::refused(op, Errno::EINVAL, "the device has no file"))?;
-        let transport = Uverbs::over(file, node).map_err(|errno| {
-            Error::kernel(op, errno).hinted_if(ErrorKind::InvalidInput, "the file is not that of the device")
+        let Some(node) = device.node() else {
+            return Err((Some(file), Error::refused(op, Errno::EINVAL, "the device has no file")));
+        };
+        let transport = Uverbs::over(file, node).map_err(|(file, errno)| {
+            let hint = "the file is not that of the device";
+            (Some(file), Error::kernel(op, errno).hinted_if(ErrorKind::InvalidInput, hint))
         })?;
-        Self::adopt(device.clone(), Box::new(transport))
+        let door = Door::new(Box::new(transport), device.driver_id(), true).map_err(|error| (None, error))?;
+        Self::adopt(device.clone(), door).map_err(|(door, error)| (door.into_file(), error))
     }
 
     /// Checks that this device does not belong to another process since a fork.
@@ -318,6 +319,32 @@ impl Context {
     pub fn command_file(&self) -> Option<BorrowedFd<'_>> {
         self.0.door.file()
     }
+}
+
+/// The file of asynchronous events.
+fn event_file(door: &Door) -> Result<OwnedFd> {
+    let mut command = Command::new("async_event.create", async_event::OBJECT, async_event::method::ALLOC);
+    command.new_fd(async_event::alloc::FD_HANDLE);
+    door.invoke(&mut command)?;
+    command.take_fd()
+}
+
+/// Reads again what the kernel answered when the context was created. Returns the number of completion vectors.
+#[cfg(feature = "raw")]
+fn query(door: &Door, driver: &mut Driver) -> Result<u32> {
+    let op = "context.import";
+    let Some((attribute, size)) = driver.answers_again() else {
+        return Err(driver.lacking(op, "has no contexts that others can use"));
+    };
+    let (mut vectors, mut core_support, mut answer) = (0_u32, 0_u64, vec![0; size]);
+    let mut command = Command::new(op, device::OBJECT, device::method::QUERY_CONTEXT);
+    command
+        .output(device::query_context::NUM_COMP_VECTORS, vectors.as_mut_bytes())
+        .output(device::query_context::CORE_SUPPORT, core_support.as_mut_bytes())
+        .output(attribute, &mut answer);
+    door.invoke(&mut command)?;
+    driver.opened(&driver::ContextPlan::answered(answer));
+    Ok(vectors)
 }
 
 /// Creates the kernel's context, with the driver's request and response if it has any. Returns the number of completion vectors.

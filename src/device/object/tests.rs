@@ -70,7 +70,7 @@ fn memory_stays_when_a_removed_device_has_confirmed_nothing() {
     is_removed.store(true, Ordering::Relaxed);
     drop(object);
     assert!(!is_free(memory));
-    let (mut object, memory, _) = holding();
+    let (object, memory, _) = holding();
     object.abandon();
     drop(object);
     assert!(!is_free(memory), "the kernel destroys it when the file is closed");

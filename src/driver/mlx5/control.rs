@@ -7,7 +7,7 @@ use uverbs_abi::flow::FlowAttr;
 #[cfg(feature = "raw")]
 use uverbs_abi::mlx5::AllocUcontextResp;
 #[cfg(feature = "raw")]
-use uverbs_abi::mlx5::ids::device::query_context;
+use uverbs_abi::mlx5::ids::{device::query_context, pd};
 use uverbs_abi::mlx5::{ModifyWq, QueryDeviceResp};
 use uverbs_abi::write::AhAttr;
 use zerocopy::FromZeros;
@@ -78,6 +78,12 @@ impl Control for State {
     #[cfg(feature = "raw")]
     fn answers_again(&self) -> Option<(u16, usize)> {
         Some((query_context::RESP_UCTX, size_of::<AllocUcontextResp>()))
+    }
+
+    /// `UVERBS_HANDLER(MLX5_IB_METHOD_PD_QUERY)`, std_types.c, Linux 6.1.
+    #[cfg(feature = "raw")]
+    fn tells_number(&self) -> Option<[u16; 3]> {
+        Some([pd::method::QUERY, pd::query::HANDLE, pd::query::RESP_PDN])
     }
 
     fn plan_query(&self) -> QueryPlan {

@@ -41,6 +41,13 @@ pub(crate) trait Control: Debug + Send + Sync {
         None
     }
 
+    /// How the driver tells the number of a protection domain that somebody else has allocated: the method of a domain, its attribute for
+    /// the handle, and that for the number. `None` if it does not, so that nobody else can use the domain.
+    #[cfg(feature = "raw")]
+    fn tells_number(&self) -> Option<[u16; 3]> {
+        None
+    }
+
     /// The driver's part of a query for the device's limits.
     fn plan_query(&self) -> QueryPlan {
         QueryPlan::Nothing

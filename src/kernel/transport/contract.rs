@@ -14,7 +14,7 @@
 
 use std::fmt::Debug;
 #[cfg(feature = "raw")]
-use std::os::fd::BorrowedFd;
+use std::{fs::File, os::fd::BorrowedFd};
 
 use nix::errno::Errno;
 
@@ -115,6 +115,12 @@ pub unsafe trait Transport: Debug + Send + Sync {
     /// The device file, if there is one.
     #[cfg(feature = "raw")]
     fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// The device file, which nobody needs any more.
+    #[cfg(feature = "raw")]
+    fn into_file(self: Box<Self>) -> Option<File> {
         None
     }
 }

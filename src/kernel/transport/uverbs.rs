@@ -48,10 +48,16 @@ impl Uverbs {
 
     /// A file that is open already. `EINVAL` if it is not the node at `path`: other files have other commands.
     #[cfg(feature = "raw")]
-    pub(crate) fn over(file: File, path: &Path) -> Result<Self, Errno> {
-        let (one, other) = (file.metadata().map_err(errno_of)?, path.metadata().map_err(errno_of)?);
-        let is_node = one.file_type().is_char_device() && one.rdev() == other.rdev();
-        if is_node { Ok(Self { file }) } else { Err(Errno::EINVAL) }
+    pub(crate) fn over(file: File, path: &Path) -> Result<Self, (File, Errno)> {
+        let is_node = || -> io::Result<bool> {
+            let (one, other) = (file.metadata()?, path.metadata()?);
+            Ok(one.file_type().is_char_device() && one.rdev() == other.rdev())
+        };
+        match is_node() {
+            Ok(true) => Ok(Self { file }),
+            Ok(false) => Err((file, Errno::EINVAL)),
+            Err(error) => Err((file, errno_of(error))),
+        }
     }
 }
 
@@ -164,5 +170,10 @@ unsafe impl Transport for Uverbs {
     #[cfg(feature = "raw")]
     fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(std::os::fd::AsFd::as_fd(&self.file))
+    }
+
+    #[cfg(feature = "raw")]
+    fn into_file(self: Box<Self>) -> Option<File> {
+        Some(self.file)
     }
 }

@@ -176,10 +176,10 @@ one! {
 one! {
     ibv_resolve_eth_l2_from_gid => unsupported;
     ibv_import_device => context::import_device;
-    ibv_import_pd => unsupported_object;
-    ibv_unimport_pd => nothing;
-    ibv_import_mr => unsupported_object;
-    ibv_unimport_mr => nothing;
+    ibv_import_pd => pd::import_pd;
+    ibv_unimport_pd => pd::unimport_pd;
+    ibv_import_mr => mr::import_mr;
+    ibv_unimport_mr => mr::unimport_mr;
     ibv_import_dm => unsupported_object;
     ibv_unimport_dm => nothing;
     ibv_alloc_dmah => unsupported_object;

@@ -10,6 +10,7 @@
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid
 # compile: MLX5_DIRECT dropin/direct/direct.c -libverbs -lmlx5
+# compile: IMPORTS dropin/direct/imports.c -libverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/../..
@@ -112,15 +113,24 @@ providers() {
     grep -qx 'open: made' "$OUT/$name.theirs" && [ "$(grep 'made$' "$OUT/$name.ours")" = 'open: made' ]
 }
 
+# What another context, or another process, has created.
+imports() {
+    for side in theirs ours; do
+        "$side" timeout 60 chroot "$root" /tmp/imports "$device" "$gid" >"$OUT/$name.$side" || return
+    done
+    diff "$OUT/$name.theirs" "$OUT/$name.ours" >&2 && tail -n 1 "$OUT/$name.ours" | grep -qx 'pass all'
+}
+
 root=
 begin make_card
 gid=$(gid_of "$device" 10.0.0.1)
-cp "$MLX5_DIRECT" /tmp/mlx5-direct && cp "$vm/dropin/direct/direct.py" /tmp/mlx5-direct.py
+cp "$MLX5_DIRECT" /tmp/mlx5-direct && cp "$IMPORTS" /tmp/imports && cp "$vm/dropin/direct/direct.py" /tmp/mlx5-direct.py
 address=127.0.0.1
 for suite in $CONSUMERS; do
     eval "root=\$CONSUMERS_$suite"
     step "$suite-root" enter "$root" || continue
     step "$suite-calls" calls
+    step "$suite-imports" imports
     step "$suite-strangers" strangers
     step "$suite-pyverbs" providers
     step "$suite-dpdk" dpdk
