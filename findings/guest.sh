@@ -8,24 +8,23 @@
 #
 # Prints what the commands print. Needs root, mmdebstrap and qemu-system-x86_64; the packages come from where this machine has its own. Without
 # KVM, a run takes two minutes. With FINDINGS_CACHE=FOLDER the second finding takes what the first has installed.
-set -euo pipefail
+# shellcheck source=findings/packages.sh
+. "$(dirname "$0")/packages.sh"
 
 kernel=7.3.4+deb13-amd64 kernel_version=7.3.4-1~bpo13+1
 programs="busybox kmod iproute2=6.15.0-1 rdma-core=56.1-1 ibverbs-providers=56.1-1 ibverbs-utils=56.1-1 rdmacm-utils=56.1-1
     librdmacm1t64=56.1-1 libibverbs1=56.1-1 python3-pyverbs=56.1-1"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
 install() { # install FOLDER PACKAGE=VERSION...: a system with these programs in FOLDER/root, and the kernel beside it
-    local home=$1 root=$1/root modules debian
+    local home=$1 root=$1/root archive modules
     shift
-    debian=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
+    archive=$(debian)
+    # shellcheck disable=SC2016  # for another shell
     mmdebstrap --quiet --mode=root --variant=apt --include="$(echo "$@" | tr -s ' \n' ,)" \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --customize-hook="cd \"\$1\" && mkdir kernel && chroot . sh -c 'cd /kernel && apt-get -qq download linux-binary-$kernel=$kernel_version linux-modules-$kernel=$kernel_version'" \
         --customize-hook='for file in "$1"/kernel/*.deb; do dpkg-deb -x "$file" "$1/kernel"; done' \
-        trixie "$root" "deb $debian trixie main" "deb $debian trixie-backports main" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+        trixie "$root" "deb $archive trixie main" "deb $archive trixie-backports main" 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
     # Only the modules that RDMA in software needs, so that the image stays small.
     modules=$(find "$root/kernel" -type d -path '*lib/modules/*-*' -prune)
     cp "$(find "$root/kernel" -name 'vmlinuz*' | head -n 1)" "$home/vmlinuz"
@@ -41,8 +40,7 @@ guest() {
     for tool in mmdebstrap qemu-system-x86_64; do
         command -v "$tool" >/dev/null || { echo "install $tool first" >&2; exit 77; }
     done
-    # shellcheck disable=SC2086  # several words
-    wanted=$(echo $programs "$@")
+    wanted="$programs $*"
     [ -z "${FINDINGS_CACHE:-}" ] || home=$FINDINGS_CACHE/$(echo "$wanted $kernel" | md5sum | cut -c1-8)
     [ -e "$home/vmlinuz" ] || { rm -rf "${home:?}/root" && mkdir -p "$home" && install "$home" "$wanted"; }
     {

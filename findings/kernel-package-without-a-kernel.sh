@@ -5,20 +5,13 @@
 # Expected: boot/vmlinuz-* and lib/modules in linux-image, as for many years: tools that build images download and unpack this one package.
 # Seen: it has documentation only. The kernel is in linux-binary-* at /usr/lib/modules/VERSION/vmlinuz, not in /boot; the modules are in
 # linux-modules-*, without modules.builtin and modules.order, which are in linux-base-VERSION.
-set -euo pipefail
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-version=7.3.4+deb13-amd64
+# shellcheck source=findings/packages.sh
+. "$(dirname "$0")/packages.sh"
 
-debian=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/*$' | head -n 1)
-mkdir -p "$work"/{lists/partial,cache/archives/partial}
-printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' "$debian" trixie "$debian" trixie-backports >"$work/sources.list"
-own=(-qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$work/lists" -o "Dir::Cache=$work/cache"
-    -o APT::Sandbox::User=root -o Acquire::Languages=none)
-apt-get "${own[@]}" update
-cd "$work"
-old=$(apt-cache "${own[@]}" pkgnames linux-image-6.12 | grep -E '^linux-image-6\.12\.[0-9]+\+deb13-amd64$' | sort -V | tail -n 1)
-apt-get "${own[@]}" download "$old" {linux-image,linux-binary,linux-modules,linux-base}-"$version"=7.3.4-1~bpo13+1
+version=7.3.4+deb13-amd64
+suites trixie trixie-backports
+old=$(own apt-cache pkgnames linux-image-6.12 | grep -E '^linux-image-6\.12\.[0-9]+\+deb13-amd64$' | sort -V | tail -n 1)
+own apt-get download "$old" {linux-image,linux-binary,linux-modules,linux-base}-"$version"=7.3.4-1~bpo13+1
 
 has() { # has PACKAGE PATTERN: a file of the package
     dpkg-deb --contents "$work/$1"_*.deb >"$work/contents"

@@ -5,6 +5,7 @@
 # Expected: on a wire without delay an unknown neighbour costs a round trip, as it does for TCP.
 # Seen: rping to such a host takes a second or two longer than to a known one, because the kernel looks for the neighbour's answer a second
 # later (the answer itself is in the table within a millisecond).
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

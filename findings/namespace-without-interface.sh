@@ -6,6 +6,7 @@
 # interface there (on 6.12 the name cannot be read, EINVAL).
 # Seen: with RDMA namespaces in their default mode (shared), the table names dummy0, which is not in the namespace, and ibv_rc_pingpong
 # runs between two processes there on the address of dummy0.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

@@ -6,6 +6,7 @@
 # program learns that it has lost something.
 # Seen: of 20 sends to a queue of one entry, one completion is there and 19 are lost; the queue pair stays ready to send, and the next send
 # completes as if nothing had happened.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

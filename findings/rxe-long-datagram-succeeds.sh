@@ -5,6 +5,7 @@
 # Expected: a send on a UD queue pair that is longer than the path's MTU completes with "local length error", as on cards.
 # Seen: on an interface of 1500 bytes the port's MTU is 1024. 1024 bytes arrive; 1025 complete with success too, and nothing arrives, nor is
 # the queue pair in an error state.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

@@ -5,6 +5,7 @@
 # Expected: as on 6.1 and 6.12, `rdma link add` leaves a device with /dev/infiniband/uverbs0, for which a script may wait.
 # Seen: there is no /dev/infiniband, also seconds later and after a look into /sys/class/infiniband, because rdma_rxe does not load ib_uverbs
 # any more. The first program that lists devices (ibv_devices) has the kernel load it: whoever waits for the file before that waits in vain.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

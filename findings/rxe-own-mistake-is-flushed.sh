@@ -5,6 +5,7 @@
 # Expected: "local protection error" or, as on Linux 6.1, "local QP operation error" for the request that is wrong, and "flushed" for those
 # after it. Programs look for the first status that is not "flushed", since that is the cause.
 # Seen: the queue pair moves to the error state first, and the wrong request is flushed with the others: no status says what was wrong.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

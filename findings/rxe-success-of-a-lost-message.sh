@@ -6,6 +6,7 @@
 # sends, or the send fails after its retries.
 # Seen: the peer takes the packet for one that it has seen (its number is lower than the expected one) and acknowledges it. The sender gets a
 # success, the receive stays unused. Only as many messages are lost as were sent before; the next one arrives.
+# shellcheck source=findings/guest.sh
 . "$(dirname "$0")/guest.sh"
 
 guest <<'END' >"$work/seen"

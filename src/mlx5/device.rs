@@ -2,13 +2,15 @@
 
 #[cfg(feature = "raw")]
 use nix::errno::Errno;
-use uverbs_abi::mlx5::QueryDeviceResp;
+use uverbs_abi::mlx5::ids::device;
+use uverbs_abi::mlx5::{QueryDeviceResp, UapiQueryPort};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::device::context::Context;
 use crate::driver::Driver;
 #[cfg(feature = "raw")]
 use crate::driver::mlx5::Formats;
+use crate::kernel::command::Command;
 #[cfg(feature = "raw")]
 use crate::kernel::error::Error;
 use crate::kernel::error::Result;
@@ -33,6 +35,32 @@ impl Context {
         let mut driver = QueryDeviceResp::new_zeroed();
         self.query(driver.as_mut_bytes())?;
         Ok(Some(driver))
+    }
+}
+
+impl Context {
+    /// What the steering of packets has to know of a port: the switch's virtual port and its addresses, and which of these there are. All is
+    /// zero on a device without a switch or several ports.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a port that the device does not have;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for other drivers.
+    ///
+    /// # Kernel
+    /// `MLX5_IB_METHOD_QUERY_PORT` (mlx5/std_types.c, Linux 6.1).
+    #[doc(alias = "mlx5dv_query_port")]
+    pub fn query_port_mlx5(&self, port: u32) -> Result<UapiQueryPort> {
+        let op = "port.query_mlx5";
+        if !matches!(self.driver(), Driver::Mlx5(_)) {
+            return Err(self.driver().lacking(op, "has no ports of mlx5"));
+        }
+        let mut answer = UapiQueryPort::new_zeroed();
+        let mut command = Command::new(op, device::OBJECT, device::method::QUERY_PORT);
+        command
+            .input(device::query_port::PORT_NUM, &port)
+            .output(device::query_port::RESP, answer.as_mut_bytes());
+        self.invoke(&mut command)?;
+        Ok(answer)
     }
 }
 

@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+mod clock;
 mod device;
 pub mod devx;
 mod flow;
@@ -44,6 +45,7 @@ mod snapshots;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub use self::clock::{Clock, ClockTimes};
 #[cfg(feature = "raw")]
 pub use self::device::address_vector;
 pub use self::flow::{Destination, PoolFlow};

@@ -243,8 +243,8 @@ fn one_file_sends_commands() {
     }
     assert_eq!(
         ways.len(),
-        7,
-        "invoke, read_counters, ring, request_event, map, file, and whether the device has gone"
+        8,
+        "invoke, read_counters, ring, request_event, map, map_to_read, file, and whether the device has gone"
     );
     assert!(ways.iter().all(|(_, asked)| *asked), "a way without the question: {ways:?}");
 

@@ -173,6 +173,12 @@ impl Door {
         self.transport.map(offset, len).map_err(|errno| self.refusal(op, Err(errno)))
     }
 
+    /// Maps memory that the kernel or the device writes, for reading only.
+    pub(super) fn map_to_read(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.take(op)?;
+        self.transport.map_to_read(offset, len).map_err(|errno| self.refusal(op, Err(errno)))
+    }
+
     /// The device file, if there is one.
     #[cfg(feature = "raw")]
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {

@@ -141,6 +141,11 @@ impl Context {
         Ok(Self(Arc::new(inner)))
     }
 
+    /// Maps memory of the device for reading only, at an offset that its driver defines.
+    pub(crate) fn map_to_read(&self, op: &'static str, offset: u64, len: usize) -> Result<Mapping> {
+        self.0.door.map_to_read(op, offset, len)
+    }
+
     /// Sends a command and checks that the kernel wrote every response that was requested.
     pub(crate) fn invoke(&self, command: &mut Command<'_>) -> Result<()> {
         self.0.door.invoke(command)

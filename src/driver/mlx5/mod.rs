@@ -118,6 +118,8 @@ pub(crate) struct Limits {
     inline_header: usize,
     /// The kernel has created the page of registers with the context.
     has_registers: bool,
+    /// The kernel has a page with the parameters of the device's clock, of the version that is known here (`MLX5_IB_CLOCK_INFO_V1`, bit 0).
+    tells_time: bool,
     #[cfg(feature = "raw")]
     pub(crate) formats: Formats,
 }
@@ -149,6 +151,7 @@ impl Limits {
                 _ => uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE,
             },
             has_registers: answer.tot_bfregs > 0,
+            tells_time: answer.clock_info_versions & 1 != 0,
             #[cfg(feature = "raw")]
             formats: Formats {
                 completion_version: answer.cqe_version,

@@ -75,6 +75,11 @@ impl State {
         self.limits.formats
     }
 
+    /// Whether the kernel keeps the parameters of the device's clock in a page.
+    pub(crate) fn tells_time(&self) -> bool {
+        self.limits.tells_time
+    }
+
     /// Refuses a completion queue that is larger than the device's maximum, before its memory is allocated. Small queues are always
     /// possible and need no query.
     pub(super) fn check_cqe(&self, op: &'static str, entries: u32, kernel: &dyn Kernel) -> Result<()> {

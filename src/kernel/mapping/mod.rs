@@ -200,6 +200,12 @@ impl Mapping {
         Ok(Self::mapped(map.as_mut_ptr(), map.len(), Keep::File(Arc::new(map))))
     }
 
+    /// Maps a part of a file for reading only. Whoever has it must not write: that would end the process with a signal.
+    pub(crate) fn of_file_to_read(file: &File, offset: u64, len: usize) -> std::io::Result<Self> {
+        let map = MmapOptions::new().offset(offset).len(len).map_raw_read_only(file)?;
+        Ok(Self::mapped(map.as_mut_ptr(), map.len(), Keep::File(Arc::new(map))))
+    }
+
     /// Uses memory that the caller keeps valid, for example from its own allocator.
     ///
     /// # Safety

@@ -112,6 +112,14 @@ pub unsafe trait Transport: Debug + Send + Sync {
     /// The errno of `mmap`.
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno>;
 
+    /// Maps `len` bytes that the kernel or the device writes, for reading only: nobody writes to this mapping.
+    ///
+    /// # Errors
+    /// The errno of `mmap`; `ENODEV` if there is no such memory.
+    fn map_to_read(&self, _offset: u64, _len: usize) -> Result<Mapping, Errno> {
+        Err(Errno::ENODEV)
+    }
+
     /// The device file, if there is one.
     #[cfg(feature = "raw")]
     fn file(&self) -> Option<BorrowedFd<'_>> {
@@ -142,6 +150,13 @@ unsafe impl<W: Watcher> Transport for Watched<W> {
         self.watcher().after_map(offset, len, answer.as_ref().map(drop).map_err(|errno| *errno));
         answer
     }
+
+    fn map_to_read(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        let answer =
+            self.watcher().before_map(offset, len).and_then(|()| self.inner().map_to_read(offset, len));
+        self.watcher().after_map(offset, len, answer.as_ref().map(drop).map_err(|errno| *errno));
+        answer
+    }
 }
 
 // SAFETY: it passes commands on, except for reads of counters, whose values are left as they are (second point).
@@ -157,6 +172,10 @@ unsafe impl Transport for Null {
 
     fn map(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
         self.inner().map(offset, len)
+    }
+
+    fn map_to_read(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        self.inner().map_to_read(offset, len)
     }
 }
 

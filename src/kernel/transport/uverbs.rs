@@ -167,6 +167,10 @@ unsafe impl Transport for Uverbs {
         Mapping::of_file(&self.file, offset, len).map_err(errno_of)
     }
 
+    fn map_to_read(&self, offset: u64, len: usize) -> Result<Mapping, Errno> {
+        Mapping::of_file_to_read(&self.file, offset, len).map_err(errno_of)
+    }
+
     #[cfg(feature = "raw")]
     fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(std::os::fd::AsFd::as_fd(&self.file))

@@ -19,6 +19,9 @@ mod jumps;
 
 names! { uverbs_mlx5_query_device => mlx5dv_query_device }
 
+names! { uverbs_mlx5_get_clock_info => mlx5dv_get_clock_info }
+names! { uverbs_mlx5_query_port => _mlx5dv_query_port }
+
 names! { uverbs_mlx5_alloc_var => mlx5dv_alloc_var }
 names! { uverbs_mlx5_free_var => mlx5dv_free_var }
 names! { uverbs_mlx5_create_flow => mlx5dv_create_flow }
@@ -93,14 +96,14 @@ names! { uverbs_unsupported_object =>
 }
 
 names! { uverbs_unsupported =>
-    _mlx5dv_mkey_check _mlx5dv_query_port mlx5dv_crypto_login mlx5dv_crypto_login_destroy mlx5dv_crypto_login_query
+    _mlx5dv_mkey_check mlx5dv_crypto_login mlx5dv_crypto_login_destroy mlx5dv_crypto_login_query
     mlx5dv_crypto_login_query_state mlx5dv_crypto_logout mlx5dv_dci_stream_id_reset mlx5dv_dek_destroy
     mlx5dv_dek_query mlx5dv_destroy_mkey mlx5dv_destroy_steering_anchor mlx5dv_devx_destroy_eq
     mlx5dv_devx_free_msi_vector mlx5dv_devx_obj_export mlx5dv_devx_uar_export_dmabuf_fd mlx5dv_devx_umem_export
     mlx5dv_dr_action_modify_aso mlx5dv_dr_action_modify_flow_meter mlx5dv_dr_aso_other_domain_link
     mlx5dv_dr_aso_other_domain_unlink mlx5dv_dr_domain_destroy mlx5dv_dr_domain_sync mlx5dv_dr_matcher_destroy
     mlx5dv_dr_matcher_set_layout mlx5dv_dr_rule_destroy mlx5dv_dr_table_destroy mlx5dv_dump_dr_domain
-    mlx5dv_dump_dr_matcher mlx5dv_dump_dr_rule mlx5dv_dump_dr_table mlx5dv_get_clock_info
+    mlx5dv_dump_dr_matcher mlx5dv_dump_dr_rule mlx5dv_dump_dr_table
     mlx5dv_get_data_direct_sysfs_path mlx5dv_map_ah_to_qp mlx5dv_modify_qp_lag_port mlx5dv_modify_qp_sched_elem
     mlx5dv_modify_qp_udp_sport mlx5dv_qp_cancel_posted_send_wrs mlx5dv_query_qp_lag_port mlx5dv_reserved_qpn_alloc
     mlx5dv_reserved_qpn_dealloc mlx5dv_sched_leaf_destroy mlx5dv_sched_leaf_modify mlx5dv_sched_node_destroy

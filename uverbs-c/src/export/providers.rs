@@ -62,11 +62,13 @@ one! {
     uverbs_mlx5_devx_wq_query => mlx5::wq_query;
     uverbs_mlx5_export_sizes => mlx5::export_sizes;
     uverbs_mlx5_free_var => mlx5::free_var;
+    uverbs_mlx5_get_clock_info => mlx5::get_clock_info;
     uverbs_mlx5_init_obj => mlx5::init_obj;
     uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
     uverbs_mlx5_is_supported => mlx5::is_supported;
     uverbs_mlx5_open_device => mlx5::open_device;
     uverbs_mlx5_query_device => mlx5::query_device;
+    uverbs_mlx5_query_port => mlx5::query_port;
     uverbs_mlx5_set_context_attr => mlx5::set_context_attr;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;

@@ -78,8 +78,8 @@ static void the_context(void)
 {
 	struct mlx5dv_context answer = {};
 	struct mlx5dv_ctx_allocators allocators = {};
-	struct mlx5dv_clock_info clock;
-	struct mlx5dv_port port;
+	struct mlx5dv_clock_info clock = {};
+	struct mlx5dv_port port = {};
 	uint32_t number = 0;
 
 	/* The fields that the drop-in knows: the lowest five. */
@@ -92,7 +92,10 @@ static void the_context(void)
 	answer.comp_mask = MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP;
 	printf("\n%s\n", mlx5dv_query_device(context, &answer) || answer.comp_mask & ~(MLX5DV_CONTEXT_MASK_NUM_LAG_PORTS | MLX5DV_CONTEXT_MASK_SWP) ? "more than asked" : "told what was asked");
 	ASK(mlx5dv_query_port, context, 1, &port);
+	printf("told: port %lx %x\n", (long)port.flags, port.vport);
+	printf("told: a port that is not there %d\n", mlx5dv_query_port(context, 77, &port));
 	ASK(mlx5dv_get_clock_info, context, &clock);
+	printf("told: clock mult %x shift %u mask %lx, %s\n", clock.mult, clock.shift, (long)clock.mask, clock.nsec ? "a time" : "none");
 	ASK(mlx5dv_set_context_attr, context, MLX5DV_CTX_ATTR_BUF_ALLOCATORS, &allocators);
 	ASK(mlx5dv_reserved_qpn_alloc, context, &number);
 	ASK(mlx5dv_reserved_qpn_dealloc, context, number);

@@ -27,7 +27,7 @@ vm=$(dirname "$0")/../..
 
 # The calls themselves. With libibverbs the device is libmlx5's. With the drop-in and its own libmlx5 every call refuses, except those that
 # create queues and give programs their rings, the one that asks what the device has, whose answers must be equal, and those below.
-answered='mlx5dv_(is_supported|set_context_attr|open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
+answered='mlx5dv_(is_supported|query_port|get_clock_info|set_context_attr|open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
 # Commands to the firmware and flows by matchers go to the kernel, which refuses on this card what needs DEVX: equal with both.
 passed='mlx5dv_(devx_(general_cmd|obj_create|umem_reg|umem_reg_ex|alloc_uar|query_eqn|(qp|cq|srq|wq|ind_tbl)_(query|modify)|create_cmd_comp|create_event_channel)|alloc_var|create_flow_matcher|create_flow_action_(modify_header|packet_reformat)) .*'
 calls() {

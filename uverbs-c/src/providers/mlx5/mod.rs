@@ -4,6 +4,7 @@
 
 mod create;
 mod devx;
+mod facts;
 mod matcher;
 mod memory;
 mod objects;
@@ -19,6 +20,7 @@ pub(crate) use self::devx::{
     query_eqn, srq_modify, srq_query, subscribe, subscribe_fd, umem_dereg, umem_reg, umem_reg_ex, wq_modify,
     wq_query,
 };
+pub(crate) use self::facts::{get_clock_info, query_port};
 pub(crate) use self::matcher::{
     create_flow, create_flow_matcher, create_flow_sized, create_modify_header, create_packet_reformat,
     destroy_flow_action, destroy_flow_matcher,
