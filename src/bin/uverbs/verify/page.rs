@@ -13,13 +13,14 @@ pub(super) fn of(target: &Target, report: &Report) -> String {
     let name = target.device.name().escape_debug();
     let mut text =
         format!("{name}: {}, firmware {firmware}, Linux {kernel}, uverbs {}\n", device.driver, report.uverbs);
-    let mut area = "";
+    let mut before: Option<&Row> = None;
     for row in &report.rows {
-        if row.area != area {
-            area = row.area;
-            text.push_str(&format!("\n{}\n", colours.paint(area, Style::Head)));
+        let before = before.replace(row).filter(|before| before.area == row.area);
+        if before.is_none() {
+            text.push_str(&format!("\n{}\n", colours.paint(row.area, Style::Head)));
         }
-        line(&mut text, row, colours);
+        // The same reason is not repeated.
+        line(&mut text, row, before.is_some_and(|before| before.why == row.why), colours);
     }
     if !report.times.is_empty() {
         text.push_str(&format!("\n{}\n", colours.paint("times, median", Style::Head)));
@@ -49,7 +50,7 @@ pub(super) fn of(target: &Target, report: &Report) -> String {
     text
 }
 
-fn line(text: &mut String, row: &Row, colours: Colours) {
+fn line(text: &mut String, row: &Row, is_known: bool, colours: Colours) {
     let (word, style) = match row.result {
         Result::Holds => ("holds", Style::Plain),
         Result::Differs => ("DIFFERS", Style::Warning),
@@ -72,6 +73,8 @@ fn line(text: &mut String, row: &Row, colours: Colours) {
     add("expected: ", &row.expected);
     add("seen:     ", &row.seen);
     match row.by {
+        _ if is_known => {}
+        Some("uverbs") => add("by this program: ", &row.why),
         Some(by) => add(&format!("by the {by}: "), &row.why),
         None => add("", &row.why),
     }
