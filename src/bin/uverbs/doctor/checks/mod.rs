@@ -13,7 +13,7 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-use super::finding::Finding;
+use super::finding::{self, Finding};
 use super::seen::Seen;
 
 /// All of them, in the order in which a user meets their causes.
@@ -32,6 +32,6 @@ const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
 /// What all checks find, the worst first.
 pub(super) fn all(seen: &Seen) -> Vec<Finding> {
     let mut found: Vec<_> = CHECKS.iter().flat_map(|check| check(seen)).collect();
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    finding::sort(&mut found);
     found
 }
