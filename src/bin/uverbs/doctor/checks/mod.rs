@@ -4,6 +4,7 @@ mod cards;
 mod counters;
 mod gids;
 mod kernel;
+mod libraries;
 mod manager;
 mod nodes;
 mod permissions;
@@ -17,7 +18,7 @@ use super::finding::{self, Finding};
 use super::seen::Seen;
 
 /// All of them, in the order in which a user meets their causes.
-const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
+const CHECKS: [fn(&Seen) -> Vec<Finding>; 10] = [
     cards::check,
     nodes::check,
     kernel::check,
@@ -27,6 +28,7 @@ const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
     manager::check,
     counters::check,
     resources::check,
+    libraries::check,
 ];
 
 /// What all checks find, the worst first.
