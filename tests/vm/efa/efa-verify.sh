@@ -21,8 +21,12 @@ vm=$(dirname "$0")/..
 
 whole() { verified 0 --flows && holds 14; }
 
+# It has no connection manager.
+doctor() { doctor_finds warning no-manager && ! grep -q '"severity":"problem"' "$OUT/$name.json"; }
+
 # shellcheck disable=SC2119  # one device
 begin make_efa
+step doctor doctor
 step whole whole
 step resources resources_are_as_before
 step complaints no_complaints

@@ -41,3 +41,11 @@ differs() { # differs BEHAVIOUR: this one does
         return 1
     }
 }
+
+doctor_finds() { # doctor_finds SEVERITY CHECK: `uverbs doctor` has this finding, and problems only if that is one
+    ended=0
+    "$UVERBS_BIN" doctor "$device" --watch 10ms --json >"$OUT/$name.json" || ended=$?
+    cat "$OUT/$name.json"
+    grep -q "\"check\":\"$2\",\"severity\":\"$1\"" "$OUT/$name.json" || { echo "$2 was not found as a $1" >&2; return 1; }
+    case $1,$ended in problem,7 | warning,6 | note,0 | note,6) ;; *) echo "exit status $ended" >&2; return 1 ;; esac
+}

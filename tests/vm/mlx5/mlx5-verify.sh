@@ -34,11 +34,21 @@ whole() { verified 0 --flows && holds 50; }
 # Without --flows no flow is made.
 without_flows() { verified 0 && holds 38 && ! grep -q '"flow counters"[^}]*"holds"' "$OUT/$name.json"; }
 
+doctor() { doctor_finds note gid-index; }
+
+# The link of the card is gone, and comes back.
+doctor_port() {
+    ask 9 'port down' && until_true 10 grep -q DOWN "/sys/class/infiniband/$device/ports/1/state" && doctor_finds problem port-state &&
+        ask 9 'port up' && until_true 20 grep -q ACTIVE "/sys/class/infiniband/$device/ports/1/state" && until_true 20 has_address
+}
+
 found() { # found LIE EVERY BEHAVIOUR: the card is wrong about every so many, and the behaviour differs
     ask 9 "lie $1 $2" && verified 8 --flows && differs "$3" && ask 9 "lie $1 0"
 }
 
 begin make_card
+step doctor doctor
+step doctor-port doctor_port
 step whole whole
 step without-flows without_flows
 # A counter misses every thousandth packet, a failure has another status, messages another length or other data, an event is lost.

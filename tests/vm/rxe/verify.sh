@@ -22,6 +22,19 @@ rxe() { verified 0 --flows && holds 35; }
 
 siw() { verified 0 && holds 17; }
 
+# Its addresses are of no matter, and it is in order.
+doctor_siw() {
+    ended=0
+    "$UVERBS_BIN" doctor siw0 --watch 10ms --json >"$OUT/$name.json" || ended=$?
+    cat "$OUT/$name.json"
+    [ "$ended" -eq 0 ] && ! grep -q gid-index "$OUT/$name.json"
+}
+
+doctor_siw_down() {
+    ip link set dummy1 down && until_true 10 grep -q DOWN /sys/class/infiniband/siw0/ports/1/state && doctor_finds problem port-state &&
+        ip link set dummy1 up && until_true 10 grep -q ACTIVE /sys/class/infiniband/siw0/ports/1/state
+}
+
 # What a user who is not root may do is enough.
 nobody() {
     device=rxe0
@@ -57,6 +70,8 @@ step resources resources_are_as_before
 step make-siw make_siw
 # shellcheck disable=SC2034  # verify.sh reads it
 device=siw0
+step doctor-siw doctor_siw
+step doctor-siw-down doctor_siw_down
 step siw siw
 step resources-siw resources_are_as_before
 step kernel-log kernel_log_is_clean
