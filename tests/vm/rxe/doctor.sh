@@ -157,7 +157,7 @@ peer_rxe() {
 
 # The interfaces have different MTUs.
 peer_packets() {
-    ip link set near0 mtu 4200 && until_true 10 has_large_packets && peer rxe1 6 7 && found peer-packet-size warning 'packets of 4096 bytes here, and of 1024 at the peer'
+    ip link set near0 mtu 4200 && until_true 10 has_large_packets && peer rxe1 6 7 && found peer-packet-size warning "packets of 4096 bytes here (the interface's MTU is 4200), and of 1024 at the peer"
 }
 
 has_large_packets() { "$UVERBS_BIN" devices "$device" | grep -qw 4096; }

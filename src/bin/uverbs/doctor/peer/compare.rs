@@ -44,7 +44,17 @@ pub(super) fn facts(own: &Facts, other: &Facts, pairs: usize) -> Vec<Finding> {
         }
     }
     if own.mtu != other.mtu {
-        let text = format!("packets of {} bytes here, and of {} at the peer", own.mtu_bytes, other.mtu_bytes);
+        let mtu = |facts: &Facts| {
+            let mtu = facts.gids.iter().find_map(|entry| entry.interface_mtu);
+            mtu.map_or_else(String::new, |mtu| format!(" (the interface's MTU is {mtu})"))
+        };
+        let text = format!(
+            "packets of {} bytes here{}, and of {} at the peer{}",
+            own.mtu_bytes,
+            mtu(own),
+            other.mtu_bytes,
+            mtu(other)
+        );
         let why = "a program that takes the larger of the two connects, and its messages do not arrive";
         let mend =
             "give both interfaces, and the switches between, the same MTU: ip link set INTERFACE mtu 9000";

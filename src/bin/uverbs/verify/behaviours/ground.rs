@@ -59,7 +59,7 @@ impl Ground<'_> {
     pub(crate) fn connects(&self) -> Held {
         if self.is_iwarp() {
             return Err(Stopped::Skipped(
-                "only a connection manager connects its queue pairs, and iWARP lacks this".to_owned(),
+                "its queue pairs are connected by a connection manager alone, which this behaviour does not use".to_owned(),
             ));
         }
         Ok(())

@@ -94,12 +94,12 @@ pub(crate) fn rc_pair(ground: &Ground<'_>) -> Held<Pair> {
     rc_pair_with(ground, |_| {})
 }
 
-/// The same with other options.
+/// A pair with other options than those of [`Ground::options`].
 pub(crate) fn rc_pair_with(ground: &Ground<'_>, change: impl FnOnce(&mut ConnectionOptions)) -> Held<Pair> {
     rc_pair_of(&ground.open()?, ground, change, |_, _| Ok(()))
 }
 
-/// The same on an open device. `before` is called before they are connected.
+/// A pair on an open device. `before` is called before the two are connected.
 pub(crate) fn rc_pair_of(
     context: &Context,
     ground: &Ground<'_>,
