@@ -34,6 +34,7 @@ fn tried(target: &Target, behaviour: fn(&Ground<'_>) -> Held) -> Held {
     let wire = target.wire();
     behaviour(&Ground {
         device: &target.device,
+        opener: &|| target.device.open(),
         port: 1,
         address: address().map(Into::into),
         frames: wire.as_ref().map(|wire| wire as &dyn Frames),

@@ -94,6 +94,7 @@ fn verify(args: &Args, trace: bool) -> Outcome<bool> {
     let frames = if args.flows { source(&target, port) } else { None };
     let ground = Ground {
         device: &target.device,
+        opener: &|| target.context(),
         port,
         address: address(&target, port),
         frames: frames.as_deref(),

@@ -21,6 +21,8 @@ pub(crate) trait Frames {
 /// A device, and what else a behaviour needs.
 pub(crate) struct Ground<'a> {
     pub(crate) device: &'a Device,
+    /// Opens the device.
+    pub(crate) opener: &'a dyn Fn() -> uverbs::Result<Context>,
     pub(crate) port: u8,
     /// The address of the device's interface, if its queue pairs are connected by a connection manager.
     pub(crate) address: Option<IpAddr>,
@@ -32,7 +34,7 @@ pub(crate) struct Ground<'a> {
 impl Ground<'_> {
     /// Opens the device.
     pub(crate) fn open(&self) -> Held<Context> {
-        self.device.open().optional()
+        (self.opener)().optional()
     }
 
     /// Ends the behaviour if the user wants that.
