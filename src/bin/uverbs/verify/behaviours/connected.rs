@@ -6,7 +6,7 @@ use uverbs::{
 };
 
 use super::sides::{Pair, Side, joined_pair, rc_pair};
-use super::{EINVAL, ENOMEM, Ground, Held, holds, refused, same, same_bytes};
+use super::{EINVAL, ENOMEM, Ground, Held, Stopped, holds, refused, same, same_bytes};
 
 /// Bytes that differ from their neighbours, and from those of another message.
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
@@ -206,6 +206,11 @@ pub(crate) fn an_unreliable_connection_carries_messages_and_writes(ground: &Grou
 
 pub(crate) fn datagrams_come_after_a_routing_header_and_need_the_key(ground: &Ground<'_>) -> Held {
     ground.connects()?;
+    if ground.driver() == "efa" {
+        // Its driver refuses the rights of a peer that memory has here.
+        let why = "this is tried on devices with connected queue pairs; uverbs ping --transport ud tries its datagrams";
+        return Err(Stopped::Skipped(why.to_owned()));
+    }
     let context = ground.open()?;
     let mut one = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create())?;
     let mut two = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create())?;
