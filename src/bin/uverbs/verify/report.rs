@@ -140,7 +140,12 @@ const ENOTTY: i32 = 25;
 fn who_lacks(error: &Error) -> &'static str {
     let hint = error.hint().unwrap_or_default().to_lowercase();
     let names = |words: &[&str]| words.iter().any(|word| hint.contains(word));
-    if names(&["of the devices that this crate knows", "this crate does not", "this crate has no"]) {
+    if names(&[
+        "of the devices that this crate knows",
+        "this version of the crate",
+        "this crate does not",
+        "this crate has no",
+    ]) {
         "uverbs"
     } else if names(&["driver"]) {
         "driver"
