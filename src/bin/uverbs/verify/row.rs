@@ -86,7 +86,7 @@ fn row(report: &Report) -> String {
 
 /// A text that stays in its cell.
 fn cell(text: &str) -> String {
-    let is_kept = |c: &char| c.is_alphanumeric() || " .,_-+()/:".contains(*c);
+    let is_kept = |c: &char| c.is_alphanumeric() || c.is_whitespace() || " .,_-+()/:".contains(*c);
     let kept: String = text.chars().filter(is_kept).take(CELL).collect();
     let words: Vec<_> = kept.split_whitespace().collect();
     if words.is_empty() { "-".to_owned() } else { words.join(" ") }

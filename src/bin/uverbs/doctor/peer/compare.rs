@@ -55,7 +55,8 @@ pub(super) fn facts(own: &Facts, other: &Facts, pairs: usize) -> Vec<Finding> {
             other.mtu_bytes,
             mtu(other)
         );
-        let why = "a program that takes the larger of the two connects, and its messages do not arrive";
+        let why =
+            "a program that takes the size of one side connects, and its messages are lost at the other";
         let mend =
             "give both interfaces, and the switches between, the same MTU: ip link set INTERFACE mtu 9000";
         found.push(Finding::warning("peer-packet-size", text, why).mend(mend));

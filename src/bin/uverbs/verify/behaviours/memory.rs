@@ -30,7 +30,7 @@ pub(crate) fn bad_sizes_and_flags_are_refused(ground: &Ground<'_>) -> Held {
     let context = ground.open()?;
     let pd = context.alloc_pd()?;
     let errno = |result: uverbs::Result<_>| result.map(drop).map_err(|error| error.errno());
-    same("a region of 0 bytes", errno(pd.register(0, AccessFlags::empty())), Err(Some(EINVAL)))?;
+    same("an empty region", errno(pd.register(0, AccessFlags::empty())), Err(Some(EINVAL)))?;
     let remote_only = errno(pd.register(1, AccessFlags::REMOTE_WRITE));
     same("remote write without local write", remote_only, Err(Some(EINVAL)))?;
     let errno = |result: uverbs::Result<_>| result.map(drop).map_err(|error| error.errno());
