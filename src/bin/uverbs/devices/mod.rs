@@ -129,7 +129,7 @@ impl Row {
             firmware: device.firmware().to_owned(),
             net_devices: NetDevice::all(device),
             pci: pci(device),
-            numa_node: device.sysfs().and_then(|sysfs| numa_node(sysfs)),
+            numa_node: device.sysfs().and_then(numa_node),
             port_states,
         }
     }

@@ -211,7 +211,7 @@ mod tests {
         let fails = Seen::Fails("nothing came in 3s".to_owned());
         let short = Seen::OnlyShort(4096, "nothing came in 3s".to_owned());
         let named = |check, severity: &str| (check, severity.to_owned());
-        assert_eq!(of(&[fails.clone()]), [named("peer-silent", "1 problem")]);
+        assert_eq!(of(std::slice::from_ref(&fails)), [named("peer-silent", "1 problem")]);
         assert_eq!(
             of(&[fails, Seen::Works(1000)]),
             [named("peer-silent", "1 warning"), named("peer-messages", "1 note")]
