@@ -1,30 +1,17 @@
 //! Messages, remote memory and datagrams between two queue pairs of one device.
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{
-    AccessFlags, Attributes, Bind, Completion, CompletionQueue, ConnectionLimits, Datagram, Endpoint,
-    ErrorKind, EventKind, Operation, ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, Remote,
-    Route, SendRequest, Status, Subject, Uc, UcOperation, Ud, WcFlags, WindowType,
+    AccessFlags, Attributes, Bind, CompletionQueue, ConnectionLimits, Datagram, Endpoint, ErrorKind,
+    EventKind, Operation, ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, Route, SendRequest,
+    Status, Subject, Ud, WindowType,
 };
 
 #[test]
 fn a_message_arrives_with_its_number() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        two.receive(5, 0..100);
-        two.receive(6, 100..200);
-        one.memory.write(0, b"a message").unwrap();
-        one.send(1, Operation::Send, 0..9);
-        one.send(2, Operation::SendImmediate(0x0102_0304), 0..1);
-        assert_eq!((one.completion().wr_id, one.completion().wr_id), (1, 2));
-        let first = two.completion();
-        assert_eq!((first.wr_id, first.status, first.len), (5, Status::Success, 9));
-        assert!(first.is_receive() && !first.flags.contains(WcFlags::WITH_IMM));
-        assert_eq!(&two.bytes::<9>(0), b"a message");
-        let second = two.completion();
-        assert_eq!((second.wr_id, second.immediate), (6, 0x0102_0304_u32.to_be()));
-        assert!(second.flags.contains(WcFlags::WITH_IMM));
-    });
+    hold(each::connected::a_message_arrives_with_its_number);
 }
 
 /// As two programs do that exchange what they have, and as one does that knows nothing of the other.
@@ -61,178 +48,52 @@ fn both_sides_use_what_both_have() {
 
 #[test]
 fn inline_bytes_are_copied_when_they_are_posted() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        two.receive(1, 0..64);
-        let mut bytes = *b"inline";
-        one.qp.post_send(&[SendRequest::inline(9, Operation::Send, &bytes).signaled()]).unwrap();
-        bytes.fill(0);
-        assert_eq!((one.completion().wr_id, two.completion().len), (9, 6));
-        assert_eq!(&two.bytes::<6>(0), b"inline");
-        let long = vec![0; one.qp.capacity().inline as usize + 1];
-        let request = SendRequest::inline(1, Operation::Send, &long);
-        refuses(one.qp.post_send(&[request]), ErrorKind::InvalidInput, EINVAL, "inline bytes");
-    });
+    hold(each::connected::inline_bytes_are_copied_when_they_are_posted);
 }
 
 #[test]
 fn remote_memory_is_written_and_read() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        let long: Vec<u8> = (0..30_000).map(|i| (i % 251) as u8).collect();
-        one.memory.write(0, &long).unwrap();
-        one.send(1, Operation::Write(two.remote(1000)), 0..long.len());
-        assert_eq!(one.completion().status, Status::Success);
-        let mut back = vec![0; long.len()];
-        two.memory.read(1000, &mut back).unwrap();
-        assert!(back == long, "what was written is there");
-        two.receive(7, 0..1);
-        one.send(2, Operation::WriteImmediate(two.remote(0), 0x55), 10..20);
-        assert_eq!(one.completion().wr_id, 2);
-        let noticed = two.completion();
-        assert_eq!((noticed.wr_id, noticed.immediate), (7, 0x55_u32.to_be()));
-        assert_eq!(two.bytes::<10>(0), one.bytes::<10>(10));
-        one.send(3, Operation::Read(two.remote(1001)), 40_000..50_000);
-        assert_eq!(one.completion().status, Status::Success);
-        let mut read = vec![0; 10_000];
-        one.memory.read(40_000, &mut read).unwrap();
-        assert!(read == long[1..10_001], "what was read is what was written");
-    });
+    hold(each::connected::remote_memory_is_written_and_read);
 }
 
 #[test]
 fn atomic_operations_give_the_old_value() {
-    on_every_connecting_device(|target| {
-        let (mut one, two) = rc_pair(target);
-        two.memory.write(64, &40_u64.to_ne_bytes()).unwrap();
-        let remote = two.remote(64);
-        one.send(1, Operation::FetchAdd { remote, add: 2 }, 0..8);
-        one.send(2, Operation::CompareSwap { remote, compare: 42, swap: 7 }, 8..16);
-        one.send(3, Operation::CompareSwap { remote, compare: 42, swap: 8 }, 16..24);
-        for _ in 0..3 {
-            assert_eq!(one.completion().status, Status::Success);
-        }
-        let old = [0, 8, 16].map(|offset| u64::from_ne_bytes(one.bytes(offset)));
-        assert_eq!(old, [40, 42, 7]);
-        assert_eq!(u64::from_ne_bytes(two.bytes(64)), 7);
-    });
+    hold(each::connected::atomic_operations_give_the_old_value);
 }
 
 #[test]
 fn requests_complete_in_their_order_and_only_the_signaled() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        (0..4).for_each(|i| two.receive(i, 0..8));
-        let segments = [one.memory.segment(0..8).unwrap()];
-        let request = |wr_id| SendRequest::new(wr_id, Operation::Send, &segments);
-        one.qp.post_send(&[request(1), request(2).signaled(), request(3), request(4).signaled()]).unwrap();
-        assert_eq!((one.completion().wr_id, one.completion().wr_id), (2, 4));
-        assert_eq!((0..4).map(|_| two.completion().wr_id).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(one.cq.poll(&mut Completion::batch::<4>()), 0);
-    });
+    hold(each::connected::requests_complete_in_their_order_and_only_the_signaled);
 }
 
 #[test]
 fn a_wrong_key_is_a_remote_access_error_and_the_rest_is_flushed() {
-    on_every_connecting_device(|target| {
-        let (mut one, two) = rc_pair(target);
-        let wrong = Remote { rkey: two.memory.rkey() ^ 0xff00, ..two.remote(0) };
-        one.send(1, Operation::Write(wrong), 0..8);
-        assert_eq!(one.completion().status, Status::RemoteAccess);
-        one.send(2, Operation::Send, 0..8);
-        one.receive(3, 0..8);
-        one.qp.to_error().unwrap();
-        let mut rest = [one.completion(), one.completion()].map(|c| (c.wr_id, c.status));
-        rest.sort_by_key(|(wr_id, _)| *wr_id);
-        assert_eq!(rest, [(2, Status::Flushed), (3, Status::Flushed)]);
-        assert_eq!(one.qp.state().unwrap(), QpState::Error);
-    });
+    hold(each::failures::a_wrong_key_is_a_remote_access_error_and_the_rest_is_flushed);
 }
 
 #[test]
 fn memory_without_the_right_is_a_remote_access_error() {
-    on_every_connecting_device(|target| {
-        let (mut one, two) = rc_pair(target);
-        let local_only = two.pd.register(64, AccessFlags::LOCAL_WRITE).unwrap();
-        let remote = Remote { address: local_only.address(), rkey: local_only.rkey() };
-        one.send(1, Operation::Write(remote), 0..8);
-        assert_eq!(one.completion().status, Status::RemoteAccess);
-    });
+    hold(each::failures::memory_without_the_right_is_a_remote_access_error);
 }
 
 #[test]
 fn without_a_receive_the_sender_gives_up_when_it_was_told_to() {
-    on_every_connecting_device(|target| {
-        let (mut one, _two) =
-            rc_pair_with(target, |options| (options.rnr_retries, options.rnr_timer) = (0, 1));
-        one.send(1, Operation::Send, 0..8);
-        assert_eq!(one.completion().status, Status::RnrRetryExceeded);
-    });
+    hold(each::failures::without_a_receive_the_sender_gives_up_when_it_was_told_to);
 }
 
 #[test]
 fn a_receive_too_small_is_an_error_on_both_sides() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        two.receive(1, 0..4);
-        one.send(2, Operation::Send, 0..8);
-        // rxe treats this differently (RESPST_ERR_MALFORMED_WQE, rxe_resp.c, Linux 6.1).
-        let expected = match target.device.driver() {
-            "rxe" => (Status::RemoteOperation, Status::LocalQpOperation),
-            _ => (Status::RemoteInvalidRequest, Status::LocalLength),
-        };
-        assert_eq!((one.completion().status, two.completion().status), expected);
-    });
+    hold(each::failures::a_receive_too_small_is_an_error_on_both_sides);
 }
 
 #[test]
 fn an_unreliable_connection_carries_messages_and_writes() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.uc(cq).create().unwrap();
-        let (mut one, mut two) = (Side::<Uc>::new(&context, make), Side::<Uc>::new(&context, make));
-        let options = options(&context);
-        let (a, b) = (one.qp.endpoint(&options, 1).unwrap(), two.qp.endpoint(&options, 2).unwrap());
-        one.qp.connect(&options, &a, &b).unwrap();
-        two.qp.connect(&options, &b, &a).unwrap();
-        two.receive(1, 0..16);
-        two.receive(2, 16..32);
-        one.memory.write(0, b"unreliable").unwrap();
-        one.send(1, UcOperation::Send, 0..10);
-        one.send(2, UcOperation::WriteImmediate(two.remote(100), 3), 0..10);
-        assert_eq!((one.completion().status, one.completion().status), (Status::Success, Status::Success));
-        assert_eq!((two.completion().wr_id, two.completion().wr_id), (1, 2));
-        assert_eq!((&two.bytes::<10>(0), &two.bytes::<10>(100)), (b"unreliable", b"unreliable"));
-    });
+    hold(each::connected::an_unreliable_connection_carries_messages_and_writes);
 }
 
 #[test]
 fn datagrams_come_after_a_routing_header_and_need_the_key() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).create().unwrap();
-        let (mut one, mut two) = (Side::<Ud>::new(&context, make), Side::<Ud>::new(&context, make));
-        let options = options(&context);
-        one.qp.activate(&options, 0x1111_1111, 0).unwrap();
-        two.qp.activate(&options, 0x2222_2222, 0).unwrap();
-        two.receive(1, 0..1000);
-        let endpoint = two.qp.endpoint(&options, 0).unwrap();
-        let to = one.pd.create_ah(&options.route(&endpoint)).unwrap();
-        let datagram =
-            |qkey, number| Datagram { to: &to, qp_num: endpoint.qp_num, qkey, immediate: Some(number) };
-        one.memory.write(0, b"datagram").unwrap();
-        one.send(1, datagram(0x3333_3333, 1), 0..8);
-        one.send(2, datagram(0x2222_2222, 2), 0..8);
-        assert_eq!((one.completion().status, one.completion().status), (Status::Success, Status::Success));
-        let got = two.completion();
-        assert_eq!(
-            (got.wr_id, got.len, got.immediate),
-            (1, 48, 2_u32.to_be()),
-            "the one with the wrong key is gone"
-        );
-        assert!(got.flags.contains(WcFlags::GRH));
-        assert_eq!(&two.bytes::<8>(40), b"datagram");
-    });
+    hold(each::connected::datagrams_come_after_a_routing_header_and_need_the_key);
 }
 
 #[test]

@@ -1,34 +1,18 @@
 //! Completion counters that are bound to queue pairs: which traffic counts, on every device.
 
+use crate::behaviours::each;
 use crate::common::counted::*;
 use crate::common::counting::{LONG, values};
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{
-    AccessFlags, Completion, CompletionCounter, CompletionQueue, Counted, CounterEvents, ErrorKind,
-    Operation, ProtectionDomain, ReceiveRequest, SendRequest, Status,
+    AccessFlags, Completion, CompletionQueue, Counted, ErrorKind, Operation, ProtectionDomain,
+    ReceiveRequest, SendRequest, Status,
 };
 
 #[test]
 fn a_counter_records_how_many_operations_have_completed() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let [sent, received] = [(); 2].map(|()| counter());
-        let (mut one, mut two) = bound(&context, |one, two| {
-            one.qp.bind_counter(&sent, Counted::SEND).unwrap();
-            two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
-        });
-        for round in 1..=10 {
-            for i in 0..8 {
-                two.receive(i, 0..64);
-            }
-            for i in 0..8 {
-                one.send(i, Operation::Send, 0..64);
-            }
-            one.until(&sent, round * 8);
-            two.until(&received, round * 8);
-            assert_eq!((values(&sent), values(&received)), ((round * 8, 0), (round * 8, 0)));
-        }
-    });
+    hold(each::completion_counters::a_counter_records_how_many_operations_have_completed);
 }
 
 #[test]
@@ -125,36 +109,7 @@ fn an_operation_counts_when_its_completion_is_taken() {
 
 #[test]
 fn failures_go_to_the_error_value_and_leave_the_value_alone() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let [written, read] = [(); 2].map(|()| counter());
-        let (mut one, two) = bound(&context, |one, _| {
-            one.qp.bind_counter(&written, Counted::WRITE).unwrap();
-            one.qp.bind_counter(&read, Counted::READ).unwrap();
-        });
-        let segments = [one.memory.segment(0..8).unwrap()];
-        let request = |wr_id, operation| SendRequest::new(wr_id, operation, &segments);
-        one.qp
-            .post_send(&[
-                request(1, Operation::Write(two.remote(0))),
-                request(2, Operation::Read(two.remote(0))),
-                request(3, Operation::Write(forbidden(&two))),
-                request(4, Operation::Write(two.remote(0))).signaled(),
-                request(5, Operation::Read(two.remote(0))),
-            ])
-            .unwrap();
-        let failed = one.cq.progress_until(&written, 5, LONG).unwrap_err();
-        assert_eq!(failed.kind(), ErrorKind::OperationFailed);
-        while values(&read).1 == 0 {
-            one.cq.progress();
-            std::thread::yield_now();
-        }
-        assert_eq!(
-            (values(&written), values(&read)),
-            ((1, 2), (1, 1)),
-            "the wrong key, then what is flushed"
-        );
-    });
+    hold(each::completion_counters::failures_go_to_the_error_value_and_leave_the_value_alone);
 }
 
 #[test]
@@ -243,33 +198,7 @@ fn a_drained_queue_pair_has_everything_counted() {
 
 #[test]
 fn bytes_are_counted_in_place_of_operations() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let bytes = || CompletionCounter::builder().events(CounterEvents::Bytes).create().unwrap();
-        let [out, read, received] = [(); 3].map(|()| bytes());
-        let writes = counter();
-        let (mut one, mut two) = bound(&context, |one, two| {
-            one.qp.bind_counter(&out, Counted::SEND | Counted::WRITE).unwrap();
-            one.qp.bind_counter(&writes, Counted::WRITE).unwrap();
-            one.qp.bind_counter(&read, Counted::READ).unwrap();
-            two.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
-            two.qp.bind_counter(&received, Counted::REMOTE_WRITE_IMMEDIATE).unwrap();
-        });
-        (0..2).for_each(|i| two.receive(i, 0..4096));
-        one.send(1, Operation::Send, 0..1000);
-        one.send(2, Operation::Write(two.remote(0)), 0..20_000);
-        one.qp.post_send(&[SendRequest::inline(3, Operation::Write(two.remote(0)), b"seven..")]).unwrap();
-        one.send(4, Operation::WriteImmediate(two.remote(0), 1), 0..30);
-        let remote = two.remote(0);
-        one.send(5, Operation::FetchAdd { remote, add: 1 }, 0..8);
-        one.send(6, Operation::Read(remote), 0..500);
-        one.until(&read, 508);
-        two.until(&received, 1030);
-        assert_eq!([&out, &read, &received, &writes].map(values), [(21_037, 0), (508, 0), (1030, 0), (3, 0)]);
-        one.send(7, Operation::Write(forbidden(&two)), 0..100);
-        assert_eq!(one.completion().status, Status::RemoteAccess);
-        assert_eq!((values(&out), values(&writes)), ((21_037, 1), (3, 1)), "a failure is one");
-    });
+    hold(each::completion_counters::bytes_are_counted_in_place_of_operations);
 }
 
 #[test]

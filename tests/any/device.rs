@@ -2,73 +2,29 @@
 
 use std::ops::Bound;
 
+use crate::behaviours::each;
 use crate::common::*;
-use uverbs::abi::types::port_state;
-use uverbs::{AccessFlags, ErrorKind, Gid, Mapping, Peer};
-
-const ENETDOWN: i32 = 100;
+use crate::held::hold;
+use uverbs::{AccessFlags, ErrorKind, Mapping};
 
 #[test]
 fn an_open_device_answers_queries() {
-    on_every_device(|target| {
-        let context = target.open();
-        let device = context.query_device().unwrap();
-        assert_eq!(u32::from(device.base.phys_port_cnt), target.device.ports());
-        assert_eq!(device.base.node_guid.get(), target.device.node_guid().0);
-        assert!(device.base.max_cqe > 0 && device.base.max_qp > 0);
-        assert!(context.completion_vectors() > 0);
-        let port = context.query_port(1).unwrap();
-        // The port of a card without a network interface has no MTU and no addresses.
-        let is_active = port.legacy_resp.state == port_state::ACTIVE;
-        assert_eq!((1..=5).contains(&port.legacy_resp.active_mtu), is_active);
-        assert!(port.legacy_resp.gid_tbl_len > 0 || !is_active);
-        // iWARP has no partitions.
-        let has_partitions = port.legacy_resp.pkey_tbl_len > 0;
-        assert_eq!(context.pkey(1, 0).ok(), has_partitions.then_some(0xffff));
-        assert!(has_partitions || target.device.driver() == "siw");
-    });
+    hold(each::device::an_open_device_answers_queries);
 }
 
 #[test]
 fn a_port_tells_its_speed_where_kernel_and_driver_can() {
-    on_every_device(|target| {
-        let context = target.open();
-        match context.port_speed(1) {
-            Err(error) if error.kind() == ErrorKind::Unsupported => skip(target, "no speed of ports"),
-            speed => {
-                speed.unwrap();
-                context.port_speed(9).unwrap_err();
-            }
-        }
-    });
+    hold(each::device::a_port_tells_its_speed_where_kernel_and_driver_can);
 }
 
 #[test]
 fn a_port_that_is_not_there_is_refused() {
-    on_every_device(|target| {
-        let context = target.open();
-        for port in [0, 2, 255] {
-            refuses(
-                context.query_port(port),
-                ErrorKind::InvalidInput,
-                EINVAL,
-                &format!("port: {port} given, 1 to 1 allowed"),
-            );
-        }
-        let missing = context.pkey(9, 0).unwrap_err();
-        assert_eq!(missing.kind(), ErrorKind::NotFound);
-    });
+    hold(each::device::a_port_that_is_not_there_is_refused);
 }
 
 #[test]
 fn the_gid_table_holds_what_single_ports_have() {
-    on_every_device(|target| {
-        let context = target.open();
-        let table = context.gid_table().unwrap();
-        let port = context.query_port(1).unwrap();
-        assert_eq!(table.is_empty(), port.legacy_resp.state != port_state::ACTIVE);
-        assert!(table.iter().all(|gid| gid.port == 1 && gid.raw != [0; 16]));
-    });
+    hold(each::device::the_gid_table_holds_what_single_ports_have);
 }
 
 #[test]
@@ -97,98 +53,32 @@ fn an_entry_of_the_gid_table_that_is_not_there_is_named_with_the_limit() {
 
 #[test]
 fn objects_come_and_go_in_any_order() {
-    on_every_device(|target| {
-        let context = target.open();
-        let pd = context.alloc_pd().unwrap();
-        let region = pd.register(10_000, AccessFlags::LOCAL_WRITE).unwrap();
-        let channel = context.create_comp_channel().unwrap();
-        let cq = context.cq(100).channel(&channel).cookie(7).create().unwrap();
-        assert!(cq.capacity() >= 100);
-        drop(channel);
-        drop(pd);
-        drop(context);
-        region.write(9_998, &[1, 2]).unwrap();
-        drop(region);
-        cq.destroy().unwrap();
-    });
+    hold(each::device::objects_come_and_go_in_any_order);
 }
 
 #[test]
 fn an_object_in_use_is_given_back() {
-    on_every_device(|target| {
-        let context = target.open();
-        let pd = context.alloc_pd().unwrap();
-        let region = pd.register(1, AccessFlags::empty()).unwrap();
-        let (pd, error) = pd.destroy().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        let clone = region.clone();
-        let (region, error) = region.destroy().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Busy);
-        drop(clone);
-        region.destroy().unwrap();
-        pd.destroy().unwrap();
-    });
+    hold(each::device::an_object_in_use_is_given_back);
 }
 
 #[test]
 fn memory_is_copied_in_and_out_within_its_bounds() {
-    on_every_device(|target| {
-        let region = target.open().alloc_pd().unwrap().register(100, AccessFlags::LOCAL_WRITE).unwrap();
-        assert_eq!(region.len(), 100);
-        region.write(95, b"hello").unwrap();
-        let mut back = [0; 5];
-        region.read(95, &mut back).unwrap();
-        assert_eq!(&back, b"hello");
-        refuses(region.write(96, b"hello"), ErrorKind::InvalidInput, EINVAL, "given, 0..");
-        refuses(region.read(usize::MAX, &mut back), ErrorKind::InvalidInput, EINVAL, "given, 0..");
-        refuses(region.segment(90..101), ErrorKind::InvalidInput, EINVAL, "given, 0..");
-        #[expect(clippy::reversed_empty_ranges)]
-        let reversed = region.segment(5..4);
-        refuses(reversed, ErrorKind::InvalidInput, EINVAL, "given, 0..");
-        assert_ne!((region.lkey(), region.address()), (0, 0));
-    });
+    hold(each::memory::memory_is_copied_in_and_out_within_its_bounds);
 }
 
 #[test]
 fn bad_sizes_and_flags_are_refused() {
-    on_every_device(|target| {
-        let context = target.open();
-        let pd = context.alloc_pd().unwrap();
-        assert_eq!(pd.register(0, AccessFlags::empty()).unwrap_err().errno(), Some(EINVAL));
-        let remote_only = pd.register(1, AccessFlags::REMOTE_WRITE).unwrap_err();
-        assert_eq!(remote_only.errno(), Some(EINVAL), "remote write without local write");
-        assert_eq!(context.create_cq(0).unwrap_err().errno(), Some(EINVAL));
-        assert_eq!(context.create_cq(u32::MAX).unwrap_err().kind(), ErrorKind::InvalidInput);
-        let vector = context.completion_vectors();
-        assert_eq!(context.cq(1).vector(vector).create().unwrap_err().errno(), Some(EINVAL));
-        pd.destroy().unwrap();
-    });
+    hold(each::memory::bad_sizes_and_flags_are_refused);
 }
 
 #[test]
 fn access_flags_that_do_not_fit_together_are_named() {
-    on_every_device(|target| {
-        let pd = target.open().alloc_pd().unwrap();
-        for (flags, given) in [
-            (AccessFlags::REMOTE_WRITE, "REMOTE_WRITE given"),
-            (AccessFlags::REMOTE_READ | AccessFlags::REMOTE_ATOMIC, "REMOTE_READ | REMOTE_ATOMIC given"),
-        ] {
-            let error = pd.register(4096, flags).unwrap_err();
-            assert_eq!((error.kind(), error.errno()), (ErrorKind::InvalidInput, Some(EINVAL)), "{error}");
-            let hint = error.hint().expect("a hint");
-            assert!(hint.contains(given) && hint.contains("only with LOCAL_WRITE"), "{error}");
-        }
-    });
+    hold(each::memory::access_flags_that_do_not_fit_together_are_named);
 }
 
 #[test]
 fn a_region_has_an_address_and_a_key_for_the_peer() {
-    on_every_device(|target| {
-        let pd = target.open().alloc_pd().unwrap();
-        let region = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
-        let remote = region.remote();
-        assert_eq!((remote.address, remote.rkey), (region.address(), region.rkey()));
-    });
+    hold(each::memory::a_region_has_an_address_and_a_key_for_the_peer);
 }
 
 #[test]
@@ -231,17 +121,7 @@ fn a_part_of_memory_is_said_as_of_a_slice() {
 
 #[test]
 fn event_files_do_not_wait() {
-    on_every_device(|target| {
-        let context = target.open();
-        assert_eq!(context.next_event().unwrap(), None);
-        let channel = context.create_comp_channel().unwrap();
-        assert_eq!(channel.next_event().unwrap(), None);
-        assert!(!channel.wait(Some(std::time::Duration::from_millis(1))).unwrap());
-        let mut cq = context.cq(4).channel(&channel).create().unwrap();
-        cq.notify(false).unwrap();
-        assert_eq!(cq.poll(&mut uverbs::Completion::batch::<4>()), 0);
-        assert_eq!(channel.next_event().unwrap(), None);
-    });
+    hold(each::device::event_files_do_not_wait);
 }
 
 #[test]
@@ -288,31 +168,5 @@ fn a_device_that_lacks_a_feature_says_so() {
 
 #[test]
 fn the_chosen_gid_is_the_first_of_those_that_can_be_used() {
-    on_every_device(|target| {
-        let context = target.open();
-        let candidates = context.gid_candidates(1, Peer::Unknown).unwrap();
-        let mut rated: Vec<_> = candidates.iter().map(|candidate| candidate.gid.index).collect();
-        rated.sort_unstable();
-        let table = context.gid_table().unwrap();
-        let listed: Vec<_> = table.iter().filter(|gid| gid.port == 1).map(|gid| gid.index).collect();
-        assert_eq!(rated, listed);
-        match (context.check_port_active(1), context.gid_for(1, Peer::Unknown)) {
-            (Ok(()), Ok(chosen)) => {
-                assert_eq!(chosen.gid, context.gid(1, chosen.index.into()).unwrap());
-                let first = &candidates[0];
-                assert_eq!((first.gid, first.rating), (chosen.gid, Ok(chosen.reason)));
-                // A peer with that GID is reached from it, or from one of the same family.
-                let same = context.gid_for(1, chosen.gid.raw).unwrap();
-                let is_ipv4 = |gid: Gid| gid.raw[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-                assert_eq!(is_ipv4(same.gid), is_ipv4(chosen.gid));
-            }
-            // As on a virtual ConnectX with an Ethernet port and without a network interface.
-            (Err(down), Err(error)) => {
-                assert_eq!(down, error);
-                assert_eq!(error.errno(), Some(ENETDOWN));
-            }
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(context.gid_for(200, Peer::Unknown).unwrap_err().kind(), ErrorKind::InvalidInput);
-    });
+    hold(each::device::the_chosen_gid_is_the_first_of_those_that_can_be_used);
 }

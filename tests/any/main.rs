@@ -1,9 +1,14 @@
 //! Behaviours, each written once. A test runs on every device that supports what it needs, and reports the others as skipped.
 //!
 //! The soft device always exists; `UVERBS_TEST_DEVICE` adds a real one. A lane of `tests/vm` runs the modules that apply to its device.
+//! Those that `uverbs verify` has too are in `src/bin/uverbs/verify/behaviours`; here a test of their name calls them (`held.rs`).
 //! Behaviours run one at a time everywhere (`on_every_device`), so that what each leaves behind can be detected.
 #![cfg(feature = "soft")]
 
+/// Shared with `uverbs verify`.
+#[allow(dead_code, unused_imports, reason = "the program uses more")]
+#[path = "../../src/bin/uverbs/verify/behaviours/mod.rs"]
+mod behaviours;
 #[path = "../commands/mod.rs"]
 mod commands;
 #[path = "../common/mod.rs"]
@@ -30,6 +35,7 @@ mod flow_errno;
 // Requests with any keys, which only bindings can post.
 #[cfg(feature = "raw")]
 mod grid;
+mod held;
 mod limits;
 mod lives;
 mod look_ups;

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{
     Completion, CompletionCounter, Counted, ErrorKind, EventKind, Operation, QpState, Rc, ReceiveRequest,
     Remote, SendRequest, Status, Subject, WaitObject,
@@ -40,31 +42,7 @@ fn ends(side: &mut Side<Rc>, count: usize) -> Vec<(u64, Status)> {
 
 #[test]
 fn messages_arrive_in_their_order_with_their_numbers() {
-    on_every_joining_device(|target| {
-        let Pair { mut one, mut two, manager: _manager } = pair(target);
-        for round in 0..20_u64 {
-            for i in 0..4 {
-                two.receive(10 * round + i, 100 * i as usize..100 * (i as usize + 1));
-            }
-            let texts = [&b"one"[..], b"", b"message four", b"x"];
-            for (i, text) in texts.iter().enumerate() {
-                one.memory.write(1000 + 100 * i, text).unwrap();
-                one.send(round + i as u64, Operation::Send, 1000 + 100 * i..1000 + 100 * i + text.len());
-            }
-            assert_eq!(ends(&mut one, 4), [0, 1, 2, 3].map(|i| (round + i, Status::Success)));
-            for (i, text) in texts.iter().enumerate() {
-                let got = two.completion();
-                assert_eq!(
-                    (got.wr_id, got.status, got.len as usize),
-                    (10 * round + i as u64, Status::Success, text.len())
-                );
-                assert!(got.is_receive() && got.qp_num == two.qp.number());
-                let mut found = vec![0; text.len()];
-                two.memory.read(100 * i, &mut found).unwrap();
-                assert_eq!(found, *text);
-            }
-        }
-    });
+    hold(each::connected::messages_arrive_in_their_order_with_their_numbers);
 }
 
 #[test]
@@ -119,22 +97,7 @@ fn inline_bytes_of_each_length_arrive() {
 
 #[test]
 fn remote_memory_is_written_and_read_back() {
-    on_every_joining_device(|target| {
-        let Pair { mut one, two, manager: _manager } = pair(target);
-        let long: Vec<u8> = (0..30_000).map(|i| (i % 251) as u8).collect();
-        one.memory.write(0, &long).unwrap();
-        for round in 0..20 {
-            one.send(1, Operation::Write(two.remote(1000 + round)), 0..long.len());
-            one.send(2, Operation::Read(two.remote(1001 + round)), 40_000..60_000);
-            // A read may be overtaken, but not by a request that waits for it.
-            let mut both = ends(&mut one, 2);
-            both.sort_unstable_by_key(|end| end.0);
-            assert_eq!(both, [(1, Status::Success), (2, Status::Success)]);
-            let mut back = vec![0; 20_000];
-            one.memory.read(40_000, &mut back).unwrap();
-            assert!(back == long[1..20_001], "what was read is what was written");
-        }
-    });
+    hold(each::connected::remote_memory_is_written_and_read_back);
 }
 
 /// More requests than slots in the queue, with one completion for many.
@@ -162,22 +125,7 @@ fn unsignaled_requests_give_their_slots_back() {
 
 #[test]
 fn a_full_queue_is_refused_and_all_that_was_posted_arrives() {
-    on_every_joining_device(|target| {
-        let Pair { mut one, mut two, manager: _manager } = pair(target);
-        let memories = [&one.memory, &two.memory].map(Clone::clone);
-        let [segments, room] = memories.each_ref().map(|memory| [memory.segment(0..8).unwrap()]);
-        let request = |wr_id| SendRequest::new(wr_id, Operation::Send, &segments).signaled();
-        let requests: Vec<_> = (0..1000).map(request).collect();
-        refuses(one.qp.post_send(&requests), ErrorKind::Exhausted, ENOMEM, "nothing was posted");
-        let receives: Vec<_> = (0..1000).map(|i| ReceiveRequest::new(i, &room)).collect();
-        refuses(two.qp.post_receive(&receives), ErrorKind::Exhausted, ENOMEM, "nothing was posted");
-        for round in 0..50 {
-            two.qp.post_receive(&receives[..16]).unwrap();
-            one.qp.post_send(&requests[..16]).unwrap();
-            let all: Vec<_> = (0..16).map(|i| (i, Status::Success)).collect();
-            assert_eq!((ends(&mut one, 16), ends(&mut two, 16)), (all.clone(), all), "{round}");
-        }
-    });
+    hold(each::connected::a_full_queue_is_refused_and_all_that_was_posted_arrives);
 }
 
 /// Single receives and batches, with one region and with several.
@@ -328,30 +276,7 @@ fn what_is_posted_after_the_connection_is_gone_ends_with_a_drain() {
 
 #[test]
 fn completions_are_announced_when_it_was_asked_for() {
-    on_every_joining_device(|target| {
-        let context = target.open();
-        let channel = context.create_comp_channel().unwrap();
-        let make = |pd: &uverbs::ProtectionDomain, cq: &uverbs::CompletionQueue| pd.rc(cq).create().unwrap();
-        let mut one = Side::new(&context, make);
-        let pd = context.alloc_pd().unwrap();
-        let cq = context.cq(8).channel(&channel).cookie(77).create().unwrap();
-        let (qp, memory) = (make(&pd, &cq), pd.register(1 << 12, ALL).unwrap());
-        let mut two = Side { qp, cq, memory, pd };
-        let _manager = join(&context, &mut one.qp, &mut two.qp);
-        for round in 0..20 {
-            two.receive(round, 0..8);
-            two.cq.notify(false).unwrap();
-            post(&mut one, round).unwrap();
-            assert!(channel.wait(Some(LONG)).unwrap());
-            assert_eq!(channel.next_event().unwrap(), Some(77));
-            assert_eq!((ends(&mut one, 1), two.completion().wr_id), (vec![(round, Status::Success)], round));
-            // It was one event, and no other was requested.
-            two.receive(round, 0..8);
-            post(&mut one, round).unwrap();
-            assert_eq!((ends(&mut one, 1).len(), two.completion().wr_id), (1, round));
-            assert_eq!(channel.next_event().unwrap(), None);
-        }
-    });
+    hold(each::queues::completions_are_announced_when_it_was_asked_for);
 }
 
 #[test]
@@ -492,4 +417,14 @@ fn what_the_device_lacks_is_refused_and_the_connection_goes_on() {
             assert!(error.hint().is_some_and(|hint| hint.contains("siw")), "{error}");
         }
     });
+}
+
+#[test]
+fn many_messages_arrive_whole_and_are_counted() {
+    hold(each::connected::many_messages_arrive_whole_and_are_counted);
+}
+
+#[test]
+fn receives_are_taken_from_one_queue() {
+    hold(each::shared_receives::receives_are_taken_from_one_queue);
 }

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use memmap2::{MmapMut, MmapOptions};
 use uverbs::soft::Profile;
 use uverbs::{
@@ -233,32 +235,7 @@ fn can_change(target: &Target, pd: &ProtectionDomain) -> bool {
 
 #[test]
 fn rights_of_a_region_can_be_changed() {
-    on_every_connecting_device(|target| {
-        let (mut one, two) = rc_pair(target);
-        if !can_change(target, &two.pd) {
-            return;
-        }
-        let mut region = two.pd.register(4096, ALL).unwrap();
-        let clone = region.clone();
-        refuses(region.change_access(LOCAL), ErrorKind::Busy, EBUSY, "clone");
-        drop(clone);
-        let bad = AccessFlags::REMOTE_WRITE;
-        refuses(region.change_access(bad), ErrorKind::InvalidInput, EINVAL, "");
-        // The mlx5 driver ignores flags that it does not know.
-        if target.device.driver() != "mlx5" {
-            refuses(region.change_access(ALL | AccessFlags::HUGETLB), ErrorKind::Unsupported, EOPNOTSUPP, "");
-        }
-        assert_eq!(region.access(), ALL);
-        let write = |region: &MemoryRegion| {
-            Operation::Write(Remote { address: region.address(), rkey: region.rkey() })
-        };
-        one.send(1, write(&region), 0..8);
-        assert_eq!(one.completion().status, Status::Success);
-        region.change_access(LOCAL | AccessFlags::REMOTE_READ).unwrap();
-        assert_eq!(region.access(), LOCAL | AccessFlags::REMOTE_READ);
-        one.send(1, write(&region), 0..8);
-        assert_eq!(one.completion().status, Status::RemoteAccess);
-    });
+    hold(each::memory::rights_of_a_region_can_be_changed);
 }
 
 #[test]
@@ -466,4 +443,14 @@ fn memory_of_another_device_is_written_and_read_by_the_peer() {
         drop(two.qp);
         region.destroy().map_err(|(_, error)| error).unwrap();
     });
+}
+
+#[test]
+fn windows_are_made() {
+    hold(each::memory::windows_are_made);
+}
+
+#[test]
+fn extended_domains_are_opened() {
+    hold(each::memory::extended_domains_are_opened);
 }

@@ -3,46 +3,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use crate::behaviours::each;
 use crate::common::*;
-use uverbs::{Completion, CompletionQueue, ErrorKind, Eth, FlowRule, Operation, Rc, ReceiveRequest, Status};
-
-/// Puts completions with these numbers into the queue of `two`.
-fn fill(one: &mut Side<Rc>, two: &mut Side<Rc>, numbers: Range<u64>) {
-    for number in numbers {
-        two.receive(number, 0..8);
-        one.send(number, Operation::Send, 0..8);
-        // The receiver has its completion before it acknowledges.
-        assert_eq!(one.completion().status, Status::Success);
-    }
-}
-
-/// The numbers of the completions in the queue, up to `count`.
-fn take(side: &mut Side<Rc>, count: usize) -> Vec<u64> {
-    let mut batch = vec![Completion::default(); count];
-    let count = side.cq.poll(&mut batch);
-    batch[..count].iter().map(|completion| completion.wr_id).collect()
-}
+use crate::held::hold;
+use uverbs::{Completion, CompletionQueue, ErrorKind, Eth, FlowRule, ReceiveRequest};
 
 #[test]
 fn a_resized_queue_keeps_what_waits_in_it() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        // Wraps around the end of the ring.
-        for _ in 0..2 {
-            fill(&mut one, &mut two, 0..25);
-            assert_eq!(take(&mut two, 100), (0..25).collect::<Vec<_>>());
-        }
-        fill(&mut one, &mut two, 30..40);
-        assert_eq!(take(&mut two, 1), [30]);
-        two.cq.resize(100).unwrap();
-        assert!(two.cq.capacity() >= 100);
-        assert_eq!(take(&mut two, 5), [31, 32, 33, 34, 35]);
-        two.cq.resize(4).unwrap();
-        assert!((4..100).contains(&two.cq.capacity()));
-        assert_eq!(take(&mut two, 4), [36, 37, 38, 39]);
-        fill(&mut one, &mut two, 40..43);
-        assert_eq!(take(&mut two, 100), [40, 41, 42]);
-    });
+    hold(each::queues::a_resized_queue_keeps_what_waits_in_it);
 }
 
 /// The same for frames, on devices whose queue pairs support only those.
@@ -95,31 +63,10 @@ fn frames_that_wait_in_a_resized_queue_stay_and_later_ones_are_announced() {
 
 #[test]
 fn a_queue_is_not_resized_below_what_waits_in_it() {
-    on_every_connecting_device(|target| {
-        let (mut one, mut two) = rc_pair(target);
-        let before = two.cq.capacity();
-        fill(&mut one, &mut two, 0..8);
-        for (entries, hint) in [(0, "0 given"), (7, "in the queue than 7")] {
-            refuses(two.cq.resize(entries), ErrorKind::InvalidInput, EINVAL, hint);
-        }
-        refuses(two.cq.resize(u32::MAX), ErrorKind::InvalidInput, EINVAL, "");
-        assert_eq!(two.cq.capacity(), before);
-        assert_eq!(take(&mut two, 100), (0..8).collect::<Vec<_>>());
-        two.cq.resize(7).unwrap();
-    });
+    hold(each::queues::a_queue_is_not_resized_below_what_waits_in_it);
 }
 
 #[test]
 fn announcements_are_moderated_where_the_driver_can() {
-    on_every_device(|target| {
-        let context = target.open();
-        let cq = context.create_cq(16).unwrap();
-        let most = context.query_device().unwrap().cq_moderation_caps;
-        if most.max_cq_moderation_count == 0 {
-            return refuses(cq.moderate(4, 100), ErrorKind::Unsupported, EOPNOTSUPP, "");
-        }
-        cq.moderate(4, 100).unwrap();
-        cq.moderate(most.max_cq_moderation_count, most.max_cq_moderation_period).unwrap();
-        cq.moderate(0, 0).unwrap();
-    });
+    hold(each::queues::announcements_are_moderated_where_the_driver_can);
 }

@@ -5,11 +5,13 @@ mod held;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{
     AccessFlags, AddressHandle, Completion, CompletionQueue, ConnectionOptions, Context, Counted, ErrorKind,
-    MemoryRegion, ProtectionDomain, QpState, QueuePair, ReceiveRequest, Remote, Route, SendRequest, Srd,
-    SrdDatagram, SrdOperation, Status,
+    MemoryRegion, ProtectionDomain, QueuePair, ReceiveRequest, Remote, Route, SendRequest, Srd, SrdDatagram,
+    SrdOperation, Status,
 };
 
 const QKEY: u32 = 0x1234_5678;
@@ -116,56 +118,12 @@ fn the_device_tells_of_handles_and_regions() {
 
 #[test]
 fn messages_come_in_whole_with_their_numbers() {
-    on_every_device_with_srd(|target| {
-        let context = target.open();
-        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
-        let to = one.way();
-        one.memory.write(0, b"hello, other side").unwrap();
-        two.receive(20, 4096..4200);
-        let operation = SrdOperation::SendImmediate(77);
-        let halves = [one.memory.segment(0..5).unwrap(), one.memory.segment(5..17).unwrap()];
-        let message = datagram(&to, &two, operation);
-        one.qp.post_send(&[SendRequest::new(10, message, &halves).signaled()]).unwrap();
-        let sent = one.completions(1)[0];
-        assert_eq!((sent.wr_id, sent.status, sent.is_receive()), (10, Status::Success, false));
-        let came = two.completions(1)[0];
-        assert_eq!((came.wr_id, came.status, came.len), (20, Status::Success, 17));
-        assert_eq!((u32::from_be(came.immediate), came.source_qp), (77, one.qp.number()));
-        let mut bytes = [0; 17];
-        two.memory.read(4096, &mut bytes).unwrap();
-        assert_eq!(&bytes, b"hello, other side");
-
-        two.receive(21, 0..64);
-        let inline = SendRequest::inline(11, datagram(&to, &two, SrdOperation::Send), b"inline").signaled();
-        one.qp.post_send(&[inline]).unwrap();
-        assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].len), (11, 6));
-    });
+    hold(each::reliable::messages_come_in_whole_with_their_numbers);
 }
 
 #[test]
 fn many_messages_go_round_the_rings_and_each_completes_once() {
-    on_every_device_with_srd(|target| {
-        let context = target.open();
-        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
-        let to = one.way();
-        for round in 0..40_u64 {
-            let ids: Vec<_> = (0..u64::from(DEPTH)).map(|i| round * 100 + i).collect();
-            ids.iter().for_each(|wr_id| two.receive(*wr_id, 4096..4200));
-            let segments = [one.memory.segment(0..8).unwrap()];
-            let message = datagram(&to, &two, SrdOperation::Send);
-            let requests: Vec<_> =
-                ids.iter().map(|wr_id| SendRequest::new(*wr_id, message, &segments).signaled()).collect();
-            one.qp.post_send(&requests).unwrap();
-            let full = one.qp.post_send(&requests[..1]);
-            refuses(full, ErrorKind::Exhausted, ENOMEM, "no room");
-            for party in [&mut one, &mut two] {
-                let found = party.completions(ids.len());
-                assert!(found.iter().all(|found| found.status == Status::Success), "{found:?}");
-                let numbers: BTreeSet<_> = found.iter().map(|found| found.wr_id).collect();
-                assert_eq!(numbers, ids.iter().copied().collect());
-            }
-        }
-    });
+    hold(each::reliable::many_messages_go_round_the_rings_and_each_completes_once);
 }
 
 #[test]
@@ -262,27 +220,7 @@ fn what_is_refused_leaves_nothing_posted() {
 
 #[test]
 fn a_drain_waits_for_everything_and_a_reset_begins_anew() {
-    on_every_device_with_srd(|target| {
-        let context = target.open();
-        let (mut one, mut two) = (Party::new(&context), Party::new(&context));
-        let to = one.way();
-        for wr_id in 30..34 {
-            one.receive(wr_id, 0..64);
-        }
-        let mut ended = Vec::new();
-        one.qp
-            .drain(&mut [&mut one.cq], LONG, |completion| ended.push((completion.wr_id, completion.status)))
-            .unwrap();
-        assert_eq!(ended, (30..34).map(|wr_id| (wr_id, Status::Flushed)).collect::<Vec<_>>());
-        assert_eq!(one.qp.state().unwrap(), QpState::Error);
-        one.qp.reset().unwrap();
-        one.qp.activate(&ConnectionOptions::new(1, 0), QKEY, 0).unwrap();
-        two.receive(20, 0..64);
-        let segments = [one.memory.segment(0..8).unwrap()];
-        let message = datagram(&to, &two, SrdOperation::Send);
-        one.qp.post_send(&[SendRequest::new(1, message, &segments).signaled()]).unwrap();
-        assert_eq!((one.completions(1)[0].wr_id, two.completions(1)[0].wr_id), (1, 20));
-    });
+    hold(each::reliable::a_drain_waits_for_everything_and_a_reset_begins_anew);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Shared receive queues: several queue pairs receive from one, and the device's events about it.
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, Context, Datagram, ErrorKind, EventKind, Operation,
     ProtectionDomain, QpAttrMask, QpState, Rc, ReceiveRequest, SendRequest, SharedReceiveQueue, Status,
@@ -81,32 +83,7 @@ fn queue_pairs_of_every_type_take_from_one_queue() {
 
 #[test]
 fn the_limit_is_told_once_each_time_it_is_armed() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let (mut one, mut two, mut srq) = pair(&context, 8, 2);
-        assert_eq!(srq.query().unwrap().srq_limit, 2);
-        post(&mut srq, &two, 1..=5);
-        for _ in 0..3 {
-            message(&mut one, &mut two, b"x");
-        }
-        no_event_about(&context, SRQ); // two are left, which is not fewer
-        message(&mut one, &mut two, b"x");
-        assert_eq!(event_about(&context, SRQ), EventKind::SrqLimitReached);
-        assert_eq!(srq.query().unwrap().srq_limit, 0);
-        message(&mut one, &mut two, b"x");
-        no_event_about(&context, SRQ);
-
-        srq.arm(1).unwrap();
-        no_event_about(&context, SRQ); // nothing was taken since
-        post(&mut srq, &two, [6]);
-        message(&mut one, &mut two, b"x");
-        assert_eq!(event_about(&context, SRQ), EventKind::SrqLimitReached);
-        srq.arm(4).unwrap();
-        srq.arm(0).unwrap();
-        post(&mut srq, &two, [7]);
-        message(&mut one, &mut two, b"x");
-        no_event_about(&context, SRQ);
-    });
+    hold(each::shared_receives::the_limit_is_told_once_each_time_it_is_armed);
 }
 
 #[test]
@@ -245,26 +222,7 @@ fn a_refused_resize_changes_nothing() {
 
 #[test]
 fn a_queue_in_use_is_busy_and_may_be_dropped_first() {
-    on_every_connecting_device(|target| {
-        let context = target.open();
-        let (mut one, mut two, mut srq) = pair(&context, 4, 0);
-        let (back, error) = srq.destroy().unwrap_err();
-        assert_eq!((error.kind(), error.errno()), (ErrorKind::Busy, Some(EBUSY)));
-        srq = back;
-        let other = two.pd.register(64, ALL).unwrap();
-        srq.post_receive(&[ReceiveRequest::new(1, &[other.segment(0..64).unwrap()])]).unwrap();
-        drop((other, srq));
-        // The posted requests still exist, and so does their memory.
-        one.send(1, Operation::Send, 0..64);
-        let got = two.completion();
-        assert_eq!((got.wr_id, got.status), (1, Status::Success));
-
-        let Side { qp, cq, memory, pd } = two;
-        drop(pd);
-        drop(memory);
-        qp.destroy().unwrap();
-        cq.destroy().unwrap();
-    });
+    hold(each::shared_receives::a_queue_in_use_is_busy_and_may_be_dropped_first);
 }
 
 #[test]

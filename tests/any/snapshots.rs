@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::behaviours::each;
 use crate::common::*;
+use crate::held::hold;
 use uverbs::{Counters, ErrorKind, Eth, Flow, FlowRule, Point, Snapshot};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -266,4 +268,9 @@ fn reads_that_come_together_share_commands_and_are_never_older_than_their_call()
         println!("{reads} commands for {all} reads on {}", target.device.name());
         assert!(reads < all, "{reads} commands for {all} reads");
     });
+}
+
+#[test]
+fn a_snapshot_is_read_again_when_it_is_too_old() {
+    hold(each::flows::a_snapshot_is_read_again_when_it_is_too_old);
 }

@@ -13,6 +13,7 @@ const SUBCOMMANDS: &[&[&str]] = &[
     &["devices"],
     &["devices", "--gids"],
     &["info"],
+    &["verify"],
     &["stat"],
     &["watch", "--count", "1", "--interval", "10ms"],
     &["export", "--once", "-"],
@@ -96,7 +97,7 @@ fn a_device_that_is_missing_or_unknown_is_an_error_that_lists_the_devices() {
 
 #[test]
 fn a_device_that_is_named_twice_is_refused() {
-    for arguments in [&["info"][..], &["stat"], &["watch"], &["bench", "read"]] {
+    for arguments in [&["info"][..], &["verify"], &["stat"], &["watch"], &["bench", "read"]] {
         let output = run(&[arguments, &["soft0", "--device", "soft0"]].concat());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {stderr}");

@@ -1,6 +1,9 @@
 //! `uverbs doctor`, on whatever machine this is.
 
-use std::process::{Command, Output};
+use std::io::Write;
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -46,4 +49,71 @@ fn a_device_that_is_not_there_is_refused() {
     assert_eq!(output.status.code(), Some(3));
     let error = String::from_utf8(output.stderr).expect("UTF-8");
     assert!(error.starts_with("uverbs: no device nope; without a name, doctor says why"), "{error}");
+}
+
+/// Both sides with a soft device on an address of this host, and what each has found.
+fn both(port: &str, addresses: [&str; 2]) -> [(Option<i32>, Value); 2] {
+    let start = |address: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+        command.args([
+            "doctor",
+            &format!("soft@{address}"),
+            "--peer",
+            "127.0.0.1",
+            "--peer-port",
+            port,
+            "--json",
+        ]);
+        command.args(["--peer-timeout", "30s"]).stdout(Stdio::piped()).spawn().expect("the program starts")
+    };
+    addresses.map(start).map(|child| {
+        let output = child.wait_with_output().expect("it ends");
+        (output.status.code(), serde_json::from_slice(&output.stdout).expect("JSON"))
+    })
+}
+
+fn found(report: &Value, check: &str) -> Vec<String> {
+    let findings = report["findings"].as_array().expect("a list");
+    let of_check = findings.iter().filter(|finding| finding["check"] == check);
+    of_check.map(|finding| finding["seen"].as_str().expect("a text").to_owned()).collect()
+}
+
+#[test]
+fn two_sides_that_reach_each_other_say_from_which_address_to_which() {
+    let [one, two] = both("18617", ["127.46.0.2", "127.46.0.3"]);
+    for ((status, report), [own, other]) in
+        [(&one, ["127.46.0.2", "127.46.0.3"]), (&two, ["127.46.0.3", "127.46.0.2"])]
+    {
+        assert_eq!(*status, Some(0), "{report}");
+        let [seen] = &found(report, "peer-messages")[..] else { panic!("{report}") };
+        assert!(seen.contains(&format!("{own} (RoCE v2) to index")) && seen.contains(other), "{seen}");
+        assert!(seen.contains("messages arrive") && seen.ends_with("µs there and back"), "{seen}");
+        assert_eq!(report["findings"].as_array().expect("a list").len(), 1, "{report}");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_come_is_named_and_another_program_is_no_peer() {
+    let arguments =
+        ["doctor", "soft@127.46.0.4", "--peer", "127.0.0.1", "--peer-port", "18619", "--peer-timeout", "2s"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+    let child = command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+    let child = child.expect("the program starts");
+    // Someone else asks, and goes on asking nothing.
+    let begun = Instant::now();
+    let stranger = loop {
+        match TcpStream::connect(("127.0.0.1", 18619)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    };
+    (&stranger).write_all(b"GET / HTTP/1.0\r\n\r\n").expect("it is sent");
+    let output = child.wait_with_output().expect("it ends");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains("127.0.0.1 has not answered in 2s: start `uverbs doctor --peer` there too"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 1, "{error}");
 }

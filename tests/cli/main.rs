@@ -15,4 +15,5 @@ mod program;
 #[path = "../common/skips.rs"]
 mod skips;
 mod stat;
+mod verify;
 mod watch;

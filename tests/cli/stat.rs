@@ -330,7 +330,11 @@ fn refusals_are_one_line_and_a_code() {
         (&["stat", "soft0", "--qp"], 5, "a soft device does not count per queue pair"),
         (&["stat", "soft0", "--watch", "0s"], 2, "longer than zero"),
         (&["stat", "soft0", "--count", "3"], 2, "--watch <TIME>"),
-        (&["man", "nope"], 2, "no subcommand nope; there is devices, doctor, info, watch, stat, export"),
+        (
+            &["man", "nope"],
+            2,
+            "no subcommand nope; there is devices, doctor, verify, info, watch, stat, export",
+        ),
         (&["man", "--dir", "/nope"], 3, "/nope: No such file"),
         (&["completions", "csh"], 2, "invalid value 'csh'"),
     ] {

@@ -60,7 +60,12 @@ impl Control {
 
     /// Sends a frame to the device from the wire, without check sequence.
     pub fn send(&self, frame: &[u8]) {
+        self.send_many(frame, 1);
+    }
+
+    /// The same many times.
+    pub fn send_many(&self, frame: &[u8], count: u64) {
         let digits: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.ask(&format!("send {digits}"));
+        self.ask(&format!("send {digits} {count}"));
     }
 }

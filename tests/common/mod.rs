@@ -40,7 +40,7 @@ pub use ends::*;
 pub use extended::*;
 pub use firmware::*;
 pub use footprint::{Footprint, resident};
-pub use manager::{DISCONNECTED, Manager};
+pub use manager::{DISCONNECTED, Manager, address};
 pub use packet::packet;
 pub use parties::*;
 pub use sides::*;

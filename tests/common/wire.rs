@@ -27,6 +27,14 @@ impl Wire<'_> {
         }
     }
 
+    /// A frame arrives many times.
+    pub fn inject_many(&self, frame: &[u8], count: u64) {
+        match self {
+            Self::Soft(soft) => (0..count).for_each(|_| soft.inject(frame)),
+            Self::Line(line) => line.send_many(frame, count),
+        }
+    }
+
     /// Sent frames return, as with a loopback plug; on the soft device they always do.
     pub fn plug(&self) {
         if let Self::Line(line) = self {

@@ -50,6 +50,7 @@ const LIST: &[(&str, Tried)] = &[
     ("rping -s", By("tests/vm/lib/stock.sh", "rping -s")),
     ("ibv_rc_pingpong", By("tests/vm/rxe/rxe.sh", "_pingpong\" -d")),
     ("uverbs stat", By("tests/vm/lib/statistics.sh", "stat")),
+    ("uverbs verify", By("tests/cli/verify.rs", "the_page_has_each_row")),
     ("uverbs doctor", By("tests/vm/rxe/doctor.sh", "doctor --watch")),
     ("cargo new counting", Not("makes a package outside of the repository")),
     ("cargo add uverbs", Not("makes a package outside of the repository; the listing is a documentation test")),

@@ -18,6 +18,7 @@ const DRIVERS: &[&str] = &[
     // Output for people, and measurements.
     "src/bin/uverbs/info/",
     "src/bin/uverbs/bench/",
+    "src/bin/uverbs/verify/",
     // Counters in rows, for devices that have them.
     "src/bin/uverbs/rules/rig.rs",
     // Names for a linker, in a table, and the C interfaces of drivers' libraries.

@@ -21,6 +21,7 @@ mod stop;
 mod table;
 mod target;
 mod units;
+mod verify;
 mod watch;
 
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ enum Command {
     Devices(devices::Args),
     /// Say why RDMA does not work on this machine, or what it lacks: devices, permissions, ports, addresses, counters of errors. Changes nothing.
     Doctor(doctor::Args),
+    /// Say what holds on a device of what this program expects of every device, and measure: for a report. Loops its own messages back,
+    /// resets nothing, and takes no packets from others.
+    Verify(verify::Args),
     /// Print a device's attributes, as `ibv_devinfo -v` does, and whether it supports flows and counters.
     Info(info::Args),
     /// Count the packets that a rule matches, and print the values every interval.
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Devices(args) => devices::run(args),
         Command::Doctor(args) => return doctor::run(args),
+        Command::Verify(args) => return verify::run(args, cli.trace),
         Command::Info(args) => info::run(args, cli.trace),
         Command::Watch(args) => watch::run(args, cli.trace),
         Command::Stat(args) => stat::run(args, cli.trace),

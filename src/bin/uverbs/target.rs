@@ -150,6 +150,14 @@ impl Target {
         self.open_with(OpenOptions::new())
     }
 
+    /// Opens the device; an error is the library's own.
+    pub(crate) fn context(&self) -> uverbs::Result<Context> {
+        match self.trace {
+            true => OpenOptions::new().open_with(&self.device, Trace::new(std::io::stderr())),
+            false => self.device.open(),
+        }
+    }
+
     /// Opens the device with options.
     pub(crate) fn open_with(&self, options: OpenOptions) -> Outcome<Context> {
         let opened = match self.trace {

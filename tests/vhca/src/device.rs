@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use crate::command::{Capabilities, CommandRing, Faults, Trace};
 use crate::counter::Counters;
+use crate::lies::{Lie, Lies};
 use crate::mkey::Mkeys;
 use crate::object::Objects;
 use crate::packet::VXLAN_PORT;
 use crate::port::Port;
 use crate::port_counter::PortCounts;
-use crate::queue::{CompletionEntry, Cq, Eq, Pages, Posted, ReceiveRing, Rq, Sq, event};
+use crate::queue::{CompletionEntry, Cq, Eq, Opcode, Pages, Posted, ReceiveRing, Rq, Sq, Syndrome, event};
 use crate::queue_counter::CounterSets;
 use crate::rss::{Rqt, Tir};
 use crate::server::LAYOUT;
@@ -70,6 +71,7 @@ pub(crate) struct Device {
     pub(crate) port_counts: PortCounts,
     pub(crate) vxlan_ports: Vec<u16>,
     pub(crate) faults: Faults,
+    pub(crate) lies: Lies,
     pub(crate) trace: Trace,
     pub(crate) statistics: Statistics,
     pub(crate) wire: Wire,
@@ -110,6 +112,7 @@ impl Device {
             port_counts: PortCounts::default(),
             vxlan_ports: vec![VXLAN_PORT],
             faults: Faults::default(),
+            lies: Lies::default(),
             trace: Trace::default(),
             statistics: Statistics::default(),
             wire: Wire::default(),
@@ -193,10 +196,26 @@ impl Device {
 
     /// Completes a request.
     pub(crate) fn complete(&mut self, cqn: u32, completion: CompletionEntry) {
+        let completion = self.told(completion);
+        let is_receive = completion.opcode() == Opcode::Responder;
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let now = self.started.elapsed().as_nanos() as u64;
         let posted = cq.post(&self.memory, completion.at(now), self.is_burst);
-        self.completed(cqn, posted);
+        match posted {
+            Ok(Posted::Event) if is_receive && self.lies.occurs(Lie::Event) => {}
+            posted => self.completed(cqn, posted),
+        }
+    }
+
+    /// A completion as the card tells it, which may be wrong on request.
+    fn told(&mut self, mut completion: CompletionEntry) -> CompletionEntry {
+        if completion.is_failure() && self.lies.occurs(Lie::Status) {
+            return completion.error(Syndrome::RemoteOperation);
+        }
+        if completion.opcode() == Opcode::Responder && self.lies.occurs(Lie::Length) {
+            completion.lengthen();
+        }
+        completion
     }
 
     fn completed(&mut self, cqn: u32, posted: Result<Posted, Fault>) {

@@ -9,6 +9,7 @@ mod control;
 mod counter;
 mod device;
 mod ifc;
+mod lies;
 mod mkey;
 mod object;
 mod packet;

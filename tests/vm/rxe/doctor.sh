@@ -113,11 +113,54 @@ in_use() {
     ibv_rc_pingpong -d "$device" -g 1 >/dev/null 2>&1 &
     server=$!
     failed=0
-    until_true 10 has_queue_pair && doctor 0 && found in-use note "ibv_rc_pingpong[$server]" || failed=1
+    until_true 10 has_queue_pair && doctor 0 && found in-use note "ibv_rc_pingpong[$server]" &&
+        found library note "ibv_rc_pingpong[$server]: /" || failed=1
     kill "$server"
     wait "$server"
     return "$failed"
 }
+
+# Two hosts, which are two network namespaces with a wire between them: this one with rxe, and the other with a soft device, or with rxe too.
+make_wire() {
+    rdma link delete "$device" && modprobe veth && ip netns add far && ip link set lo up &&
+        ip link add near0 address 52:54:00:00:00:01 type veth peer name far0 address 52:54:00:00:00:02 netns far &&
+        ip address add 198.51.100.1/24 dev near0 && ip link set near0 up &&
+        ip -n far address add 198.51.100.2/24 dev far0 && ip -n far link set far0 up && ip -n far link set lo up &&
+        rdma link add "$device" type rxe netdev near0 && until_true 10 has_its_address "$device" 6401
+}
+
+has_its_address() { cat "/sys/class/infiniband/$1/ports/1/gids/"* | grep -q "ffff:c633:$2\$"; }
+
+peer() { # peer DEVICE STATUS...: both sides run it, this one with rxe, and it ends with one of these
+    ip netns exec far "$UVERBS_BIN" doctor "$1" --watch 10ms --json --peer 198.51.100.1 >"$OUT/$name.far.json" 2>"$OUT/$name.far.err" &
+    server=$!
+    shift
+    ended=0
+    "$UVERBS_BIN" doctor "$device" --watch 10ms --json --peer 198.51.100.2 >"$OUT/$name.json" || ended=$?
+    there=0
+    wait "$server" || there=$?
+    cat "$OUT/$name.json" "$OUT/$name.far.json" "$OUT/$name.far.err"
+    for wanted; do [ "$ended" -ne "$wanted" ] || [ "$there" -gt 6 ] || return 0; done
+    echo "exit status $ended here and $there there" >&2
+    return 1
+}
+
+# A link-local address may reach nothing, which is a warning if another does.
+peer_soft() {
+    peer soft@198.51.100.2 0 6 && found peer-messages note '198.51.100.1 (RoCE v2) to index'
+}
+
+peer_rxe() {
+    ip netns exec far rdma link add rxe1 type rxe netdev far0 && until_true 10 has_its_address rxe1 6402 &&
+        peer rxe1 0 6 && found peer-messages note '198.51.100.1 (RoCE v2) to index'
+}
+
+# The interfaces have different MTUs.
+peer_packets() {
+    ip link set near0 mtu 4200 && until_true 10 has_large_packets && peer rxe1 6 7 && found peer-packet-size warning "packets of 4096 bytes here (the interface's MTU is 4200), and of 1024 at the peer"
+}
+
+has_large_packets() { "$UVERBS_BIN" devices "$device" | grep -qw 4096; }
 
 has_queue_pair() { rdma resource show qp | grep -q "pid $server"; }
 
@@ -137,5 +180,12 @@ step other-namespace other_namespace
 step exclusive exclusive
 step in-use in_use
 step resources resources_are_as_before
+step make-wire make_wire
+step peer-soft peer_soft
+# Before this kernel, rxe has no sockets of its own in a namespace.
+case $(uname -r) in
+6.*) ;;
+*) step peer-rxe peer_rxe && step peer-packets peer_packets ;;
+esac
 step kernel-log kernel_log_is_clean
 finish

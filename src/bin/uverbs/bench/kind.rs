@@ -12,7 +12,7 @@ const VIRTUAL_BOARD: &str = "UVERBS_VHCA";
 /// What kind of device it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// The device inside this program.
     Soft,
     /// A driver without hardware, such as rxe.
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn of(device: &Device) -> Self {
+    pub(crate) fn of(device: &Device) -> Self {
         if device.node().is_none() {
             return Self::Soft;
         }

@@ -17,6 +17,7 @@ mod rig;
 mod run;
 mod tally;
 
+pub(crate) use self::kind::Kind;
 use crate::Outcome;
 
 /// What can be measured.

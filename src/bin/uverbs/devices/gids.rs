@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use serde::Serialize;
-use uverbs::{Device, GidKind};
+use uverbs::{Device, GidKind, Peer};
 
 use crate::table::{Cell, Table};
 
@@ -20,10 +20,35 @@ pub(super) struct Row {
     /// `v1` or `v2` of RoCE, or `IB`.
     version: Option<&'static str>,
     net_device: Option<String>,
+    /// Whether programs can use it in this network namespace; none if the device could not be asked.
+    usable: Option<bool>,
+    /// Why it cannot be used, or why it would be chosen.
+    reason: Option<String>,
+}
+
+/// The addresses of a device, with what it says of their use, if it can be opened.
+pub(super) fn all(device: &Device) -> uverbs::Result<Vec<Row>> {
+    let mut rows = listed(device)?;
+    if let Ok(context) = device.open() {
+        for port in 1..=u8::try_from(device.ports()).unwrap_or(u8::MAX) {
+            for candidate in context.gid_candidates(port, Peer::Unknown).into_iter().flatten() {
+                let is_it =
+                    |row: &&mut Row| row.port == candidate.gid.port && row.index == candidate.gid.index;
+                for row in rows.iter_mut().filter(is_it) {
+                    row.usable = Some(candidate.rating.is_ok());
+                    row.reason = Some(match &candidate.rating {
+                        Ok(reason) => reason.to_string(),
+                        Err(fault) => fault.to_string(),
+                    });
+                }
+            }
+        }
+    }
+    Ok(rows)
 }
 
 /// The addresses of a device: from sysfs, or, without it, from the device itself.
-pub(super) fn all(device: &Device) -> uverbs::Result<Vec<Row>> {
+fn listed(device: &Device) -> uverbs::Result<Vec<Row>> {
     let name = device.name();
     if let Some(sysfs) = device.sysfs().filter(|path| path.join("ports").exists()) {
         let ports = 1..=device.ports();
@@ -80,7 +105,8 @@ impl Row {
         // In full, as in sysfs.
         let gid = address.segments().map(|word| format!("{word:04x}")).join(":");
         let ipv4 = address.to_ipv4_mapped();
-        Self { device: device.to_owned(), port, index, gid, ipv4, version, net_device }
+        let (usable, reason) = (None, None);
+        Self { device: device.to_owned(), port, index, gid, ipv4, version, net_device, usable, reason }
     }
 
     fn line(&self) -> Vec<Cell> {
@@ -93,12 +119,18 @@ impl Row {
             or_dash(self.ipv4.map(|address| address.to_string())),
             or_dash(self.version.map(str::to_owned)),
             or_dash(self.net_device.as_ref().map(|name| name.escape_debug().to_string())),
+            match (self.usable, &self.reason) {
+                (Some(true), _) => "yes".into(),
+                (Some(false), Some(reason)) => format!("no: {reason}").into(),
+                _ => "-".into(),
+            },
         ]
     }
 }
 
 pub(super) fn table(rows: &[Row]) -> Table {
-    let mut table = Table::with_head(&["DEVICE", "PORT", "INDEX", "GID", "IPV4", "VERSION", "NET DEVICE"]);
+    let mut table =
+        Table::with_head(&["DEVICE", "PORT", "INDEX", "GID", "IPV4", "VERSION", "NET DEVICE", "USABLE"]);
     rows.iter().for_each(|row| table.push(row.line()));
     table
 }

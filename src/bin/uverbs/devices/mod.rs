@@ -3,6 +3,9 @@
 mod gids;
 mod port;
 
+use std::fs;
+use std::path::Path;
+
 use serde::Serialize;
 use uverbs::{Device, SoftDevice};
 
@@ -90,6 +93,10 @@ struct Row {
     sys_image_guid: String,
     firmware: String,
     net_devices: Vec<NetDevice>,
+    /// Its address on the PCI bus, if it is a card.
+    pci: Option<String>,
+    /// The memory that is near to it, on machines that have several kinds.
+    numa_node: Option<u32>,
     port_states: Vec<Port>,
 }
 
@@ -121,6 +128,8 @@ impl Row {
             sys_image_guid: device.sys_image_guid().to_string(),
             firmware: device.firmware().to_owned(),
             net_devices: NetDevice::all(device),
+            pci: pci(device),
+            numa_node: device.sysfs().and_then(numa_node),
             port_states,
         }
     }
@@ -144,14 +153,43 @@ impl Row {
                 or_dash(&nets.join(",")).into(),
                 self.node_guid.as_str().into(),
                 or_dash(&self.firmware).into(),
+                or_dash(self.pci.as_deref().unwrap_or_default()).into(),
+                Cell::or_dash(self.numa_node),
+                Cell::or_dash(port.lid),
             ]
         })
     }
 }
 
+/// The device behind the link in sysfs, if its name is an address of PCI.
+fn pci(device: &Device) -> Option<String> {
+    let target = fs::read_link(device.sysfs()?.join("device")).ok()?;
+    let name = target.file_name()?.to_str()?;
+    let is_address = name.split([':', '.']).map(str::len).eq([4, 2, 2, 1]);
+    is_address.then(|| name.to_owned())
+}
+
+/// The number in sysfs; -1 is none.
+fn numa_node(sysfs: &Path) -> Option<u32> {
+    fs::read_to_string(sysfs.join("device/numa_node")).ok()?.trim().parse().ok()
+}
+
 fn table(rows: &[Row]) -> Table {
-    let head =
-        ["NAME", "DRIVER", "NODE", "PORT", "STATE", "SPEED", "MTU", "NET DEVICES", "NODE GUID", "FIRMWARE"];
+    let head = [
+        "NAME",
+        "DRIVER",
+        "NODE",
+        "PORT",
+        "STATE",
+        "SPEED",
+        "MTU",
+        "NET DEVICES",
+        "NODE GUID",
+        "FIRMWARE",
+        "PCI",
+        "NUMA",
+        "LID",
+    ];
     let mut table = Table::with_head(&head);
     rows.iter().flat_map(Row::lines).for_each(|line| table.push(line));
     table

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+use uverbs::abi::types::link_layer;
 use uverbs::abi::write::QueryPortRespEx;
 use uverbs::{Context, Device};
 
@@ -21,6 +22,8 @@ pub(super) struct Port {
     pub(super) gigabits_per_second: Option<f64>,
     /// The largest packets, in bytes of payload.
     pub(super) mtu: Option<u32>,
+    /// The local identifier, which only ports of InfiniBand have.
+    pub(super) lid: Option<u16>,
 }
 
 /// The ports of a device, and the reason if something could not be seen.
@@ -53,6 +56,7 @@ impl Port {
         self.state.get_or_insert_with(state);
         self.link_layer.get_or_insert_with(|| words::link(attr.link_layer).to_owned());
         self.gigabits_per_second = self.gigabits_per_second.or_else(|| speed(&answer));
+        self.lid = (attr.link_layer == link_layer::INFINIBAND).then_some(attr.lid);
         Ok(())
     }
 
@@ -96,7 +100,8 @@ mod tests {
         odd.see(&folder);
         fs::remove_dir_all(&folder).expect("it is there");
         let (state, link_layer) = (Some("ACTIVE".to_owned()), Some("InfiniBand".to_owned()));
-        let seen = Port { port: 1, state, link_layer, gigabits_per_second: Some(100.0), mtu: None };
+        let seen =
+            Port { port: 1, state, link_layer, gigabits_per_second: Some(100.0), mtu: None, lid: None };
         assert_eq!((port.speed().as_str(), &port), ("100 Gb/s", &seen));
         assert_eq!((odd.state.clone(), odd.speed().as_str()), (None, "2.5 Gb/s"));
 

@@ -59,6 +59,11 @@ pub(super) struct Finding {
     pub(super) mend: Option<String>,
 }
 
+/// Puts the worst first.
+pub(super) fn sort(found: &mut [Finding]) {
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+}
+
 impl Finding {
     fn new(check: &'static str, severity: Severity, seen: impl Into<String>, why: impl Into<String>) -> Self {
         let (seen, why) = (seen.into(), why.into());

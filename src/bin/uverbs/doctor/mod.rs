@@ -5,6 +5,7 @@
 mod checks;
 mod finding;
 mod machine;
+mod peer;
 mod seen;
 
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use crate::Outcome;
 use crate::failure::{self, Failure};
 use crate::output::Output;
 use crate::table::Colours;
-use crate::target;
+use crate::target::{self, Target};
 use crate::units;
 
 /// The exit statuses, for `--help`.
@@ -42,6 +43,8 @@ pub(crate) struct Args {
     /// How long counters are watched for errors that grow: 1s, 500ms, 1m.
     #[arg(long, value_name = "TIME", value_parser = units::duration, default_value = "1s")]
     watch: Duration,
+    #[command(flatten)]
+    peer: peer::Options,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -69,21 +72,34 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 /// Prints what all checks find, and returns the worst severity.
 fn examine(args: &Args) -> Outcome<Option<Severity>> {
-    let devices = wanted(args)?;
+    let (devices, target) = match &args.peer.peer {
+        None => (wanted(args)?, None),
+        Some(_) => {
+            let target = for_peer(args)?;
+            // A device of this program has no part in the machine.
+            (target.device.node().map(|_| target.device.clone()).into_iter().collect(), Some(target))
+        }
+    };
     let mut seen = Seen::here(&devices);
     seen.watch(&devices, args.watch);
-    let found = checks::all(&seen);
+    let mut found = if target.is_none() || !devices.is_empty() { checks::all(&seen) } else { Vec::new() };
+    if let (Some(target), Some(host)) = (&target, &args.peer.peer) {
+        found.extend(peer::examine(target, &args.peer, host)?);
+        finding::sort(&mut found);
+    }
+    let mut names: Vec<_> = seen.devices.iter().map(|device| device.name.as_str()).collect();
+    names.extend(target.iter().map(|target| target.device.name()).filter(|_| devices.is_empty()));
     let mut output = Output::new();
     if args.json {
         output.json(&Report {
             version: env!("CARGO_PKG_VERSION"),
             kernel: seen.machine.text("proc/sys/kernel/osrelease"),
-            devices: seen.devices.iter().map(|device| device.name.as_str()).collect(),
+            devices: names,
             findings: &found,
             unseen: &seen.unseen,
         })?;
     } else {
-        output.text(text(&seen, &found))?;
+        output.text(text(&seen, &names, &found))?;
     }
     Ok(found.iter().map(|finding| finding.severity).max())
 }
@@ -105,9 +121,21 @@ fn wanted(args: &Args) -> Outcome<Vec<Device>> {
     }
 }
 
+/// The device for messages to another host: the named one, or the only one.
+fn for_peer(args: &Args) -> Outcome<Target> {
+    if let Some(name) = args.word.as_deref().or(args.device.as_deref()) {
+        return Target::find(name, false);
+    }
+    let devices = uverbs::devices()?;
+    match devices.iter().collect::<Vec<_>>()[..] {
+        [device] => Target::among(&devices, device.name(), false),
+        _ => Err(target::missing()),
+    }
+}
+
 /// A page for people.
-fn text(seen: &Seen, found: &[Finding]) -> String {
-    let devices: Vec<_> = seen.devices.iter().map(|device| device.name.escape_debug().to_string()).collect();
+fn text(seen: &Seen, names: &[&str], found: &[Finding]) -> String {
+    let devices: Vec<_> = names.iter().map(|name| name.escape_debug().to_string()).collect();
     let devices = if devices.is_empty() { "no RDMA device".to_owned() } else { devices.join(", ") };
     let count = |severity| found.iter().filter(|finding| finding.severity == severity).count();
     let counts: Vec<_> = Severity::ALL.map(|severity| severity.counted(count(severity))).to_vec();

@@ -110,7 +110,9 @@ impl Seen {
             let counts = resources.summary()?;
             let queue_pairs = resources.queue_pairs()?.into_iter().map(|row| row.owner);
             let regions = resources.memory_regions()?.into_iter().map(|row| row.owner);
-            Ok((counts, queue_pairs.chain(regions).collect::<Vec<_>>()))
+            // Programs that have opened the device, and created nothing.
+            let contexts = resources.contexts().unwrap_or_default().into_iter().map(|row| row.owner);
+            Ok((counts, queue_pairs.chain(regions).chain(contexts).collect::<Vec<_>>()))
         });
         let (counts, owners) = match asked {
             Ok(answer) => answer,

@@ -32,6 +32,8 @@ const NONE: Address =
 pub(super) const MOST: u32 = SHARED as u32 - 1;
 /// Length of an address and a key, with a NUL.
 const MEMORY: usize = "0000000000000000:00000000\0".len();
+/// Longest text that is received.
+const TEXT: usize = 64 << 10;
 /// Maximum time between two checks for signals.
 const NAP: Duration = Duration::from_millis(20);
 
@@ -60,7 +62,7 @@ impl Words {
 
 /// The TCP connection to the other side.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(crate) struct Peer {
     stream: TcpStream,
     address: SocketAddr,
     timeout: Duration,
@@ -68,7 +70,7 @@ pub(super) struct Peer {
 }
 
 /// Listens for clients, on every address of this host.
-pub(super) fn listen(port: u16) -> Outcome<TcpListener> {
+pub(crate) fn listen(port: u16) -> Outcome<TcpListener> {
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
         // A host may have no IPv6.
         .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
@@ -77,7 +79,7 @@ pub(super) fn listen(port: u16) -> Outcome<TcpListener> {
 
 impl Peer {
     /// Waits for a client. `None` if a signal arrives first.
-    pub(super) fn accept(listener: &TcpListener, timeout: Duration, stop: &Stop) -> Outcome<Option<Self>> {
+    pub(crate) fn accept(listener: &TcpListener, timeout: Duration, stop: &Stop) -> Outcome<Option<Self>> {
         let failed = |error: io::Error| Failure::Other(format!("waiting for a client: {error}"));
         listener.set_nonblocking(true).map_err(failed)?;
         let start = Instant::now();
@@ -99,7 +101,7 @@ impl Peer {
     }
 
     /// Connects to a server, at the first address of `host` that answers.
-    pub(super) fn connect(host: &str, port: u16, timeout: Duration, stop: &Stop) -> Outcome<Self> {
+    pub(crate) fn connect(host: &str, port: u16, timeout: Duration, stop: &Stop) -> Outcome<Self> {
         let name = host.escape_debug();
         let failed =
             |error: io::Error| Failure::Other(format!("connecting to {name}, TCP port {port}: {error}"));
@@ -178,12 +180,12 @@ impl Peer {
     }
 
     /// Sends a word of the protocol.
-    pub(super) fn say(&mut self, word: &str) -> Outcome {
+    pub(crate) fn say(&mut self, word: &str) -> Outcome {
         self.write(format!("{word}\0").as_bytes())
     }
 
     /// Waits for this word. False if a signal arrives first.
-    pub(super) fn hear_word(&mut self, word: &str) -> Outcome<bool> {
+    pub(crate) fn hear_word(&mut self, word: &str) -> Outcome<bool> {
         let mut message = vec![0; word.len() + 1];
         let heard = self.read(&mut message, &format!("\"{word}\""))?;
         if heard && message.strip_suffix(b"\0") != Some(word.as_bytes()) {
@@ -213,6 +215,32 @@ impl Peer {
             let sent = message.escape_ascii();
             self.wrong(&format!("sent no memory but \"{sent}\"; is --op the same on both sides?"))
         })
+    }
+
+    /// Sends a text, after its length in eight hexadecimal digits.
+    pub(crate) fn tell_text(&mut self, text: &str) -> Outcome {
+        self.write(format!("{:08x}{text}", text.len()).as_bytes())
+    }
+
+    /// Receives a text, which must not be long. `None` if a signal arrives first.
+    pub(crate) fn hear_text(&mut self, what: &str) -> Outcome<Option<String>> {
+        let mut len = [0; 8];
+        if !self.read(&mut len, what)? {
+            return Ok(None);
+        }
+        let len = std::str::from_utf8(&len).ok().and_then(|len| usize::from_str_radix(len, 16).ok());
+        let len =
+            len.filter(|len| *len <= TEXT).ok_or_else(|| self.wrong(&format!("did not send {what}")))?;
+        let mut text = vec![0; len];
+        if !self.read(&mut text, what)? {
+            return Ok(None);
+        }
+        String::from_utf8(text).map(Some).map_err(|_| self.wrong(&format!("did not send {what}")))
+    }
+
+    /// From now on, waits this long.
+    pub(crate) fn wait(&mut self, timeout: Duration) {
+        self.timeout = timeout;
     }
 
     /// From now on, waits without a time limit.

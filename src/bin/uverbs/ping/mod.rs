@@ -3,7 +3,7 @@
 mod address;
 mod cm;
 mod counted;
-mod exchange;
+pub(crate) mod exchange;
 mod gid;
 mod line;
 mod meeting;

@@ -7,6 +7,7 @@ use vpci::control::number;
 use super::show;
 use crate::command::{COMMANDS, Fault};
 use crate::device::Device;
+use crate::lies::Lie;
 use crate::object::Kind;
 use crate::wire::Mishap;
 
@@ -18,6 +19,7 @@ const HELP: &[&str] = &[
     "wire                             what has happened to packets between queue pairs on their way",
     "wire drop|repeat|swap NUMBER     the next so many are lost, come twice, come after the one behind them",
     "wire lose PERCENT [SEED]         so many are lost by chance",
+    "lie count|status|length|event|data EVERY   the card is wrong about every so many",
     "port up|down                     the state of the port",
     "fail COMMAND STATUS [TIMES [SYNDROME [AFTER]]]   the next commands fail, or those after so many",
     "delay TIME [COMMAND]             commands take that long: milliseconds, or microseconds as in 50us",
@@ -92,6 +94,17 @@ pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         ["sent"] => return Ok(show::sent(device)),
         ["sent", "clear"] => device.wire.sent.clear(),
         ["loop", state @ ("on" | "off")] => device.wire.is_loop = *state == "on",
+        ["lie", lie, every] => {
+            let lie = match *lie {
+                "count" => Lie::Count,
+                "status" => Lie::Status,
+                "length" => Lie::Length,
+                "event" => Lie::Event,
+                "data" => Lie::Data,
+                _ => return Err(format!("{lie} is no lie")),
+            };
+            device.lies.set(lie, small(every)?);
+        }
         ["port", state @ ("up" | "down")] => device.set_port(*state == "up"),
         ["fail", command, status, rest @ ..] if rest.len() <= 3 => {
             let optional = |at: usize| rest.get(at).map_or(Ok(0), |word| small(word));
@@ -125,6 +138,7 @@ pub(crate) fn answer(device: &mut Device, words: &[&str]) -> Result<Vec<String>,
         }
         ["heal"] => {
             device.faults.clear();
+            device.lies.heal();
             device.wire.mishaps.heal();
         }
         ["commands"] => return Ok(show::commands(device)),
@@ -157,6 +171,12 @@ mod tests {
             "sent",
             "sent clear",
             "loop on",
+            "lie count 1000",
+            "lie status 1",
+            "lie length 2",
+            "lie event 3",
+            "lie data 4",
+            "heal",
             "port down",
             "port up",
             "fail QUERY_FLOW_COUNTER 5",
@@ -215,6 +235,8 @@ mod tests {
             "wire lose NaN",
             "wire lose 1 2 3",
             "wire bend 1",
+            "lie white 1",
+            "lie count",
         ] {
             assert!(ask(&mut device, line).is_err(), "{line}");
         }

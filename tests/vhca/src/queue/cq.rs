@@ -102,6 +102,17 @@ impl CompletionEntry {
         self.opcode
     }
 
+    /// Whether it is an error, and no consequence of an earlier one.
+    pub(crate) fn is_failure(&self) -> bool {
+        self.is_error() && self.bytes[55] != Syndrome::Flushed as u8
+    }
+
+    /// Says a byte more than there is.
+    pub(crate) fn lengthen(&mut self) {
+        let [.., a, b, c, d] = self.bytes[44..48] else { return };
+        self.word(44, u32::from_be_bytes([a, b, c, d]) + 1);
+    }
+
     pub(crate) fn is_error(&self) -> bool {
         matches!(self.opcode, Opcode::RequesterError | Opcode::ResponderError)
     }

@@ -30,6 +30,7 @@ pub(crate) use self::qp::{Kind, Qp};
 use crate::bits::Bits;
 use crate::device::Device;
 use crate::ifc::context::{mkc, qpc};
+use crate::lies::Lie;
 use crate::mkey::Mkeys;
 use crate::object::{self, Handle, Objects};
 use crate::port::{LinkLayer, Port};
@@ -164,7 +165,10 @@ impl Device {
 
     /// Delivers packets, and the packets that result from them, until there are none.
     fn carry(&mut self) {
-        while let Some((route, packet)) = self.transport.transit.pop_front() {
+        while let Some((route, mut packet)) = self.transport.transit.pop_front() {
+            if !packet.payload.is_empty() && self.lies.occurs(Lie::Data) {
+                packet.payload.iter_mut().last().into_iter().for_each(|byte| *byte ^= 0x40);
+            }
             match self.wire.mishaps.next(self.transport.transit.is_empty()) {
                 Some(Mishap::Drop) => continue,
                 Some(Mishap::Repeat) => self.pass(&route, &packet),

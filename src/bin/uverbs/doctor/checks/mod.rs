@@ -4,6 +4,7 @@ mod cards;
 mod counters;
 mod gids;
 mod kernel;
+mod libraries;
 mod manager;
 mod nodes;
 mod permissions;
@@ -13,11 +14,11 @@ mod resources;
 #[cfg(test)]
 mod tests;
 
-use super::finding::Finding;
+use super::finding::{self, Finding};
 use super::seen::Seen;
 
 /// All of them, in the order in which a user meets their causes.
-const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
+const CHECKS: [fn(&Seen) -> Vec<Finding>; 10] = [
     cards::check,
     nodes::check,
     kernel::check,
@@ -27,11 +28,12 @@ const CHECKS: [fn(&Seen) -> Vec<Finding>; 9] = [
     manager::check,
     counters::check,
     resources::check,
+    libraries::check,
 ];
 
 /// What all checks find, the worst first.
 pub(super) fn all(seen: &Seen) -> Vec<Finding> {
     let mut found: Vec<_> = CHECKS.iter().flat_map(|check| check(seen)).collect();
-    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    finding::sort(&mut found);
     found
 }

@@ -400,3 +400,29 @@ fn the_worst_come_first() {
     assert!(found.is_sorted_by(|one, next| one.severity >= next.severity), "{found:#?}");
     assert_eq!(found[0].check, "port-state");
 }
+
+#[test]
+fn the_libraries_of_programs_are_named() {
+    let tree = Tree::healthy();
+    assert!(!all(&tree.seen).iter().any(|finding| finding.check == "library"));
+    let line =
+        |path: &str| format!("7f0000000000-7f0000001000 r-xp 00000000 08:01 42                 {path}\n");
+    let system = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0";
+    for (process, name, text) in [
+        ("12", "ib_send_bw", line(system) + &line(system) + &line("/usr/lib/libc.so.6")),
+        ("13", "sh", line("/usr/lib/libc.so.6")),
+    ] {
+        tree.file(&format!("proc/{process}/maps"), &text);
+        tree.file(&format!("proc/{process}/comm"), &format!("{name}\n"));
+    }
+    let found = |tree: &Tree| -> Vec<_> {
+        let found = all(&tree.seen).into_iter().filter(|finding| finding.check == "library");
+        found.map(|finding| (finding.severity, finding.seen)).collect()
+    };
+    let one = format!("ib_send_bw[12]: {system}");
+    assert_eq!(found(&tree), [(Severity::Note, one.clone())]);
+    tree.file("proc/14/maps", &line("/opt/dropin/libibverbs.so.1 (deleted)"));
+    tree.file("proc/14/comm", "app\n");
+    let two = "app[14]: /opt/dropin/libibverbs.so.1".to_owned();
+    assert_eq!(found(&tree), [(Severity::Note, two), (Severity::Note, one)]);
+}
