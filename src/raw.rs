@@ -61,8 +61,8 @@ use crate::driver::cq::Completions;
 pub use crate::driver::cursor::{Cursor, Shown, Told, Unread};
 pub use crate::driver::provider::{self, Provider, ProviderKind};
 pub use crate::driver::request::{
-    ADDRESSED, Address, Binding, Data, Destination, FRAMES, FrameHead, MESSAGES, Opcode, Refused,
-    RequestKind, Sge, Terms, ToAddress, ToDestination, ToSrq,
+    ADDRESSED, Address, Binding, Data, Destination, FRAMES, FrameHead, InlineParts, MESSAGES, Opcode,
+    Refused, RequestKind, Sge, Terms, ToAddress, ToDestination, ToSrq,
 };
 use crate::driver::ring::Window as SlotWindow;
 pub use crate::driver::seam::{

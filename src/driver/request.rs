@@ -6,6 +6,7 @@
 use std::borrow::Borrow;
 
 use uverbs_abi::mlx5::wqe::ETH_L2_INLINE_HEADER_SIZE;
+#[cfg(test)]
 use uverbs_abi::types::SendFlags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -315,10 +316,10 @@ pub enum Data<P, B> {
     Inline(B),
 }
 
-impl<P, B> Data<P, B>
+impl<'b, P, B> Data<P, B>
 where
     P: Iterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item: AsRef<[u8]>> + Clone,
+    B: InlineParts<'b>,
 {
     /// Length in bytes.
     #[inline(always)]
@@ -326,10 +327,7 @@ where
     pub fn len(&self) -> u64 {
         match self {
             Self::Pieces(pieces) => pieces.clone().map(|piece| u64::from(piece.borrow().length)).sum(),
-            Self::Inline(bytes) => {
-                let lengths = bytes.clone().map(|bytes| bytes.as_ref().len() as u64);
-                lengths.fold(0, u64::saturating_add)
-            }
+            Self::Inline(parts) => parts.total(),
         }
     }
 }
@@ -350,16 +348,38 @@ where
 
 impl<'b, P, B> Data<P, B>
 where
-    B: Iterator<Item = &'b [u8]> + Clone,
+    B: InlineParts<'b>,
 {
-    /// The bytes, if they are contiguous.
+    /// The bytes, if their type says that they are in one place.
     #[inline(always)]
     pub(crate) fn only_bytes(&self) -> Option<&'b [u8]> {
-        let Self::Inline(bytes) = self else { return None };
-        let mut bytes = bytes.clone();
-        bytes.next().filter(|_| bytes.next().is_none())
+        if let Self::Inline(parts) = self { parts.whole() } else { None }
     }
 }
+
+/// Bytes that are copied into a queue: parts, in their order.
+pub trait InlineParts<'b>: Iterator<Item = &'b [u8]> + Clone {
+    /// Number of bytes.
+    fn total(&self) -> u64 {
+        self.clone().fold(0, |sum: u64, part| sum.saturating_add(part.len() as u64))
+    }
+
+    /// The bytes, for a type that always has one part. The code for several is then left out.
+    fn whole(&self) -> Option<&'b [u8]> {
+        None
+    }
+}
+
+impl<'b> InlineParts<'b> for std::iter::Once<&'b [u8]> {
+    fn whole(&self) -> Option<&'b [u8]> {
+        self.clone().next()
+    }
+}
+
+impl<'b> InlineParts<'b> for std::iter::Empty<&'b [u8]> {}
+
+#[cfg(test)]
+impl<'b> InlineParts<'b> for std::iter::Copied<std::slice::Iter<'b, &'b [u8]>> {}
 
 /// No data.
 pub(crate) type NoPieces = std::iter::Empty<Sge>;
@@ -368,7 +388,8 @@ pub(crate) type NoBytes = std::iter::Empty<&'static [u8]>;
 /// The first bytes of a frame, for devices that need them in the request itself.
 pub type FrameHead = [u8; ETH_L2_INLINE_HEADER_SIZE];
 
-/// A complete request for a send queue. `P` and `B` are the types of its data.
+/// A complete request for a send queue, for tests. `P` and `B` are the types of its data.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a, P, B> {
     /// The number that is returned in the completion.

@@ -108,17 +108,18 @@ impl Pointer {
 
     /// The items to which it points. `None` if it is null and `count` is not zero, or if a process cannot have that many.
     #[inline]
-    pub(crate) fn items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
+    pub(crate) fn items<'a, T: zerocopy::FromZeros>(self, count: usize) -> Option<&'a [T]> {
         if count == 0 { Some(&[]) } else { self.some_items(count) }
     }
 
     /// The items to which it points. `None` if it is null, also if there are no items, or if a process cannot have that many.
     #[inline(always)]
-    pub(crate) fn some_items<'a, T: zerocopy::FromBytes>(self, count: usize) -> Option<&'a [T]> {
+    pub(crate) fn some_items<'a, T: zerocopy::FromZeros>(self, count: usize) -> Option<&'a [T]> {
         if self.0.is_null() || !fits::<T>(count) {
             return None;
         }
-        // SAFETY: by the contract, there are as many items; they are plain numbers, valid whatever they contain.
+        // SAFETY: by the contract, there are as many items: numbers, or structures of C, whose pointers are followed only where a
+        // contract says what they point to.
         Some(unsafe { std::slice::from_raw_parts(self.0.cast(), count) })
     }
 }

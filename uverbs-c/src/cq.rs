@@ -212,12 +212,25 @@ fn translate(room: &mut Room<Wc>, raised: &impl Raised) {
 }
 
 /// Returns the number of completions. The function in the header has already dereferenced `cq`, so it is not null.
-pub(crate) extern "C" fn poll_cq<P: Provider>(cq: &Cq, count: c_int, mut places: Places<'_, Wc>) -> c_int {
+pub(crate) extern "C" fn poll_cq<P: Provider>(cq: &Cq, count: c_int, places: Places<'_, Wc>) -> c_int {
     let wanted = usize::try_from(count).unwrap_or(0);
     if wanted == 0 || wanted > P::FEW || places.is_null() {
-        return poll_many::<P>(cq, wanted, places);
+        poll_many::<P>(cq, wanted, places)
+    } else if wanted == P::FEW {
+        poll_most_of_few::<P>(cq, places)
+    } else {
+        poll_few::<P>(cq, wanted, places)
     }
-    // Most polls find one completion or none, even if the program asks for several.
+}
+
+// A function of its own, with the number as a constant, so that the path to `poll_many` saves no registers for it.
+#[inline(never)]
+fn poll_most_of_few<P: Provider>(cq: &Cq, places: Places<'_, Wc>) -> c_int {
+    poll_few::<P>(cq, P::FEW, places)
+}
+
+/// Most polls find one completion or none, even if the program asks for several.
+fn poll_few<P: Provider>(cq: &Cq, wanted: usize, mut places: Places<'_, Wc>) -> c_int {
     let few = cq.queue.try_with(|queue| queue.poll_few_fast::<P, _>(places.get(wanted)));
     few.map_or_else(|| poll_many::<P>(cq, wanted, places), |count| count as c_int)
 }

@@ -270,6 +270,15 @@ fn post_usual<R: Rings, const KIND: u8>(qp: &Qp, list: Pointer, bad: Option<&mut
             post_form::<R, KIND, ONE_PIECE, true>(qp, list, bad)
         }
         (Short::Simple, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, true>(qp, list, bad),
+        (Short::Simple, _) => post_form::<R, KIND, ANY, true>(qp, list, bad),
+        // No path is shorter for several, but the one for one request.
+        (Short::Nothing, Some(wr)) if wr.next.is_null() => {
+            if wr.num_sge == 1 {
+                post_form::<R, KIND, SIMPLE, true>(qp, list, bad)
+            } else {
+                post_form::<R, KIND, ANY, true>(qp, list, bad)
+            }
+        }
         (_, Some(wr)) if wr.num_sge == 1 => post_form::<R, KIND, SIMPLE, false>(qp, list, bad),
         _ => post_form::<R, KIND, ANY, false>(qp, list, bad),
     }

@@ -17,7 +17,7 @@ pub(crate) use self::open::open_qp;
 pub(crate) use self::others::{attach_mcast, detach_mcast, query_qp_data_in_order};
 use crate::abi::{self, QpAttr, QpInitAttr, QpInitAttrEx};
 use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null, returned};
-use crate::boundary::{Beside, Given, Lock, Pointer};
+use crate::boundary::{Given, Lock, Pointer};
 use crate::channel::Acknowledged;
 use crate::context::Context;
 use crate::cq::Cq;
@@ -28,7 +28,6 @@ use crate::post::{self, Post, Sending, post_any};
 use crate::providers::QpPart;
 use crate::providers::rings::{NoRings, with_rings};
 use crate::qp_ex::{self, Setters};
-use crate::request::Gathered;
 use crate::srq::Srq;
 use crate::wq::Table;
 use crate::xrcd::Xrcd;
@@ -42,8 +41,6 @@ pub(crate) struct Qp {
     pub(crate) receives: Lock<Option<ReceiveQueue>>,
     /// The function that posts its sends.
     pub(crate) post: Post,
-    /// Inline data of several parts. It is used under the lock of the sends.
-    pub(crate) gathered: Beside<Gathered>,
     /// The functions that set the data of the operation that was begun last.
     pub(crate) setters: Cell<&'static Setters>,
     /// A request that is too large for the queue is reported as if the queue were full, as libmlx5 does.
@@ -162,7 +159,6 @@ fn empty(context: Pointer, pd: Pointer, init: &QpInitAttrEx) -> Box<Qp> {
         sends: Lock::default(),
         receives: Lock::default(),
         post: post_any::<NoRings>,
-        gathered: Beside::new(Gathered::default()),
         setters: Cell::new(Setters::ANY),
         is_like_libmlx5: false,
         all_flags: if init.sq_sig_all != 0 { SendFlags::SIGNALED.bits() } else { 0 },
@@ -274,7 +270,6 @@ pub(crate) fn make_own(
         qp.post = post::choose::<R>(&qp, &sends);
         qp_ex::choose::<R>(&mut qp);
     });
-    qp.gathered = Beside::new(Gathered::new(sends.max_inline()));
     qp.sends = Lock::new(Sending::new(sends));
     qp.qp = Lock::new(Owned::new(made));
     qp.receives = Lock::new(receives);

@@ -1,7 +1,7 @@
 //! Requests without a short path: any operation, with any data.
 
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{Batch, Data, FillSends, FrameHead, Lower, Refused, SendQueue, Sge, ToSrq};
+use uverbs::raw::{Batch, Data, FillSends, FrameHead, InlineParts, Lower, Refused, SendQueue, Sge, ToSrq};
 
 use crate::abi::DataBuf;
 use crate::answer::{Answer, EINVAL};
@@ -57,33 +57,65 @@ impl<'a> Iterator for Bytes<'a> {
     }
 }
 
-/// The bytes that pieces describe, none of which is at a null pointer.
-#[derive(Clone)]
-pub(crate) struct Parts<'a>(std::slice::Iter<'a, Sge>);
+/// A description of bytes in memory.
+pub(crate) trait Part {
+    /// Where they are, and how many.
+    fn place(&self) -> (Pointer, usize);
+}
 
-impl<'a> Parts<'a> {
-    /// `None` if there is a null pointer, also one without bytes.
-    #[inline(always)]
-    pub(crate) fn of(pieces: &'a [Sge]) -> Option<Self> {
-        // A loop becomes a part of the caller; a method of iterators is often a call.
-        for piece in pieces {
-            if piece.addr == 0 {
-                return None;
-            }
-        }
-        Some(Self(pieces.iter()))
+impl Part for Sge {
+    fn place(&self) -> (Pointer, usize) {
+        (Pointer::from_word(self.addr), self.length as usize)
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
+impl Part for DataBuf {
+    fn place(&self) -> (Pointer, usize) {
+        (self.addr, self.length)
+    }
+}
+
+/// The bytes of a list, none of which are at a null pointer.
+#[derive(Clone)]
+pub(crate) struct Parts<'a, T> {
+    list: std::slice::Iter<'a, T>,
+    total: u64,
+}
+
+impl<'a, T: Part> Parts<'a, T> {
+    /// `None` if there is a null pointer, also one without bytes, and for a part that is larger than any request.
+    #[inline(always)]
+    pub(crate) fn of(list: &'a [T]) -> Option<Self> {
+        let mut total = 0;
+        // A loop becomes a part of the caller; a method of iterators is often a call.
+        for part in list {
+            let (place, len) = part.place();
+            if place.is_null() || len > u32::MAX as usize {
+                return None;
+            }
+            total += len as u64;
+        }
+        Some(Self { list: list.iter(), total })
+    }
+}
+
+impl<'a, T: Part> Iterator for Parts<'a, T> {
     type Item = &'a [u8];
 
     #[inline(always)]
     fn next(&mut self) -> Option<&'a [u8]> {
-        let piece = self.0.next()?;
-        Pointer::from_word(piece.addr).some_items(piece.length as usize)
+        let (place, len) = self.list.next()?.place();
+        place.some_items(len)
     }
 }
+
+impl<'a, T: Part + Clone> InlineParts<'a> for Parts<'a, T> {
+    fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+impl<'a> InlineParts<'a> for Bytes<'a> {}
 
 /// The first bytes of a frame, from its pieces.
 #[cold]
@@ -97,55 +129,6 @@ pub(crate) fn head_of<'a>(mut frame: impl Iterator<Item = &'a u8>) -> Answer<Fra
     let mut head = FrameHead::default();
     head.iter_mut().try_for_each(|place| frame.next().map(|byte| *place = *byte)).ok_or(EINVAL)?;
     Ok(head)
-}
-
-/// Memory of a queue pair in which inline data of several parts becomes one slice, so that it takes the path of a request with one part.
-#[derive(Default)]
-pub(crate) struct Gathered {
-    /// Allocated when it is used for the first time.
-    bytes: Vec<u8>,
-    most: usize,
-}
-
-impl Gathered {
-    /// For a queue with this maximum of inline data.
-    pub(crate) fn new(most: u32) -> Self {
-        Self { bytes: Vec::new(), most: most as usize }
-    }
-
-    /// The bytes of a list of `struct ibv_data_buf`, one after another. `None` if there are none, if they do not fit into a request, and for
-    /// a null pointer.
-    // A separate function, so that its callers need not save registers for it.
-    #[inline(never)]
-    pub(crate) fn of_buffers(&mut self, list: Pointer, count: usize) -> Option<&[u8]> {
-        if self.bytes.is_empty() && !self.allocate() {
-            return None;
-        }
-        let mut rest = &mut self.bytes[..];
-        let parts = (0..count).map(|number| {
-            let DataBuf { addr, length } = *list.item(number)?;
-            addr.items(length)
-        });
-        for part in parts {
-            let part = part?;
-            let (place, behind) = rest.split_at_mut_checked(part.len())?;
-            place.copy_from_slice(part);
-            rest = behind;
-        }
-        let left = rest.len();
-        let len = self.most - left;
-        self.bytes.get(..len).filter(|bytes| !bytes.is_empty())
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn allocate(&mut self) -> bool {
-        let is_there = self.bytes.try_reserve_exact(self.most).is_ok();
-        if is_there {
-            self.bytes.resize(self.most, 0);
-        }
-        is_there
-    }
 }
 
 /// One request.
@@ -204,25 +187,21 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_several_buffers_become_one_slice_if_they_fit() {
+    fn parts_are_those_of_a_list_without_null_pointers() {
         let (first, second) = ([1_u8, 2, 3], [4_u8, 5]);
         let buffer = |part: &[u8]| DataBuf { addr: Pointer::to_first(part), length: part.len() };
         let (one, two) = (buffer(&first), buffer(&second));
-        let mut gathered = Gathered::new(5);
-        let mut of =
-            |list: &[DataBuf]| gathered.of_buffers(Pointer::to_first(list), list.len()).map(<[u8]>::to_vec);
-        assert_eq!(of(&[one, two]), Some(vec![1, 2, 3, 4, 5]));
-        assert_eq!(of(&[two, buffer(&[]), one]), Some(vec![4, 5, 1, 2, 3]));
-        assert_eq!(of(&[two]), Some(vec![4, 5]), "nothing is left of the longer one");
-        let nowhere = DataBuf { addr: Pointer::NULL, length: 1 };
-        for refused in [&[one, one][..], &[one, two, buffer(&[6])], &[one, nowhere], &[buffer(&[])], &[]] {
-            assert_eq!(of(refused), None);
+        let of = |list: &[DataBuf]| {
+            Parts::of(list).map(|parts| (parts.total(), parts.flatten().copied().collect::<Vec<_>>()))
+        };
+        assert_eq!(of(&[one, two]), Some((5, vec![1, 2, 3, 4, 5])));
+        assert_eq!(of(&[two, buffer(&[]), one]), Some((5, vec![4, 5, 1, 2, 3])));
+        assert_eq!(of(&[]), Some((0, vec![])));
+        for length in [0, 1] {
+            assert_eq!(of(&[one, DataBuf { addr: Pointer::NULL, length }]), None);
         }
-        assert_eq!(gathered.of_buffers(Pointer::NULL, 1), None);
-        assert_eq!(
-            Gathered::new(0).of_buffers(Pointer::to_first(&[one]), 1),
-            None,
-            "a queue without inline data"
-        );
+        for length in [u32::MAX as usize + 1, usize::MAX] {
+            assert_eq!(of(&[DataBuf { length, ..one }, two]), None, "no request has so many");
+        }
     }
 }

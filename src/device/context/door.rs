@@ -31,6 +31,7 @@ pub struct Unseen(Reason);
 #[derive(Clone, Copy, Debug)]
 enum Reason {
     /// Another process owns the device.
+    #[cfg(feature = "raw")]
     Elsewhere,
     /// The kernel's answer. It may have written only some of its responses.
     Answer(Result<(), Errno>),
@@ -38,7 +39,14 @@ enum Reason {
 
 impl Unseen {
     /// For another process.
+    #[cfg(feature = "raw")]
     pub(crate) const ELSEWHERE: Self = Self(Reason::Elsewhere);
+
+    /// For this answer.
+    #[cold]
+    fn answered(answer: Result<(), Errno>) -> Self {
+        Self(Reason::Answer(answer))
+    }
 }
 
 /// A transport, and its owner.
@@ -139,20 +147,21 @@ impl Door {
         Doorbell::new(self.driver, handle)
     }
 
-    /// Makes the kernel read a send ring.
+    /// Makes the kernel read a send ring. `here` is the answer of the ring's queue, whose origin is that of its device.
     #[inline]
     pub(super) fn ring(&self, op: &'static str, doorbell: &mut Doorbell, here: Here) -> Result<(), Unseen> {
-        if !self.was_asked(here) {
-            return Err(Unseen::ELSEWHERE);
+        debug_assert!(self.was_asked(here), "a queue that belongs to another process than its device");
+        match self.transport.ring(op, doorbell) {
+            Ok(()) if doorbell.is_answered() => Ok(()),
+            answer => Err(Unseen::answered(answer)),
         }
-        let answer = self.transport.ring(op, doorbell);
-        if answer.is_ok() && doorbell.is_answered() { Ok(()) } else { Err(Unseen(Reason::Answer(answer))) }
     }
 
     /// The error for a ring that the kernel did not read.
     #[cold]
     pub(super) fn unseen(&self, op: &'static str, Unseen(reason): Unseen) -> Error {
         match reason {
+            #[cfg(feature = "raw")]
             Reason::Elsewhere => elsewhere(op),
             Reason::Answer(answer) => self.refusal(op, answer),
         }

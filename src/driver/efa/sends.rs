@@ -34,7 +34,7 @@ use super::request::{
     BEHIND_REMOTE, DATA, Head, Said, To, UNIT, Unit, copy, copy_part, number, operation, piece, put_piece,
 };
 use super::track::{Kind, Lane, Numbers, Track};
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, InlineParts, Opcode, Refused, Remote, Sge, Terms};
 use crate::driver::ring::units::Units;
 #[cfg(feature = "raw")]
 use crate::driver::seam::OwnRing;

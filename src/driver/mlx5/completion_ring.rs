@@ -195,8 +195,10 @@ impl<'a> Entries<'a> {
     /// Whether the device has written the entry at a place in the round with this owner bit.
     #[inline(always)]
     fn is_written(self, place: usize, owner: u8) -> bool {
+        // The owner bit becomes the highest, before those of the opcode, of which the largest is "invalid": one comparison for both.
+        const _: () = assert!(CQE_OWNER_MASK == 1 && CQE_INVALID == 0xf);
         let last = self.units.load(Ring::last_word(place)).to_ne_bytes()[3];
-        last >> 4 != CQE_INVALID && last & CQE_OWNER_MASK == owner
+        (last ^ owner).rotate_right(1) < CQE_INVALID << 3
     }
 
     /// The entry at `position`, if the device has written it.

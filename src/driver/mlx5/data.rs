@@ -9,7 +9,7 @@ use super::receives::data_segment;
 use super::segments::UNIT;
 use super::sends::{Sends, Start, unit};
 use super::sizes::INLINE_HEAD;
-use crate::driver::request::{Data, FRAMES, Refused, Sge};
+use crate::driver::request::{Data, FRAMES, InlineParts, Refused, Sge};
 
 impl Sends {
     /// Writes the data of the request at `begin`, and returns the number of its units.
@@ -21,8 +21,8 @@ impl Sends {
         data: &Data<P, B>,
     ) -> Result<u32, Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
         let (units, mut left_out) = (u32::from(start.units), u32::from(start.left_out));
         match data {

@@ -39,11 +39,13 @@ const BOUND: u8 = 0xfe;
 const INVALIDATED: u8 = 0xfd;
 
 /// The kinds of completions of successful requests: something was sent; a message or a frame was received; a message was received into an
-/// entry of a shared queue.
+/// entry of a shared queue; such messages without immediate data or a key, as most are.
 pub(super) const SENT: u8 = 0;
 pub(super) const MESSAGES: u8 = 1;
 pub(super) const FRAMES: u8 = 2;
 pub(super) const SHARED: u8 = 3;
+pub(super) const PLAIN: u8 = 4;
+pub(super) const PLAIN_SHARED: u8 = 5;
 
 /// Whether an entry is of this kind, by its opcode, and contains no data: one comparison.
 #[inline(always)]
@@ -52,7 +54,7 @@ pub(super) fn is_of<const KIND: u8>(cqe: &Item<'_, Cqe64>) -> bool {
     let kind = cqe.field::<{ offset_of!(Cqe64, op_own) }, u8>() >> 2;
     match KIND {
         SENT => kind == CQE_REQ << 2,
-        FRAMES => kind == CQE_RESP_SEND << 2,
+        FRAMES | PLAIN => kind == CQE_RESP_SEND << 2,
         _ => {
             let most = (CQE_RESP_SEND_INV - CQE_RESP_WR_IMM) << 2;
             kind & DATA == 0 && kind.wrapping_sub(CQE_RESP_WR_IMM << 2) <= most

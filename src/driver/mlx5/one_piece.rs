@@ -17,7 +17,7 @@ use super::segments::{UNIT, mode};
 use super::sends::{Sends, Start, unit};
 use super::track::Entry;
 use crate::driver::request::{
-    ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Remote, Sge, Terms, ToAddress,
+    ADDRESSED, Data, FRAMES, FrameHead, InlineParts, MESSAGES, Opcode, Refused, Remote, Sge, Terms, ToAddress,
 };
 use crate::driver::ring::units;
 use crate::driver::seam::Lower;
@@ -122,7 +122,7 @@ impl<const KIND: u8> Lower for OnePiece<'_, KIND> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let Data::Pieces(pieces) = data else { return Err(Refused::Lacks) };
         let only = pieces.clone().next().filter(|_| pieces.len() == 1);

@@ -5,12 +5,14 @@
 
 use std::mem::offset_of;
 
-use uverbs_abi::mlx5::wqe::{Cqe64, OPCODE_UMR};
+use uverbs_abi::mlx5::wqe::{CQE_RESP_SEND, Cqe64, OPCODE_UMR};
 use uverbs_abi::write::Wc;
 use zerocopy::big_endian::U16;
 
 use super::completions::{Completions, index_of};
-use super::entry::{FRAMES, MESSAGES, SENT, SHARED, Sent, frame, is_of, message, number_of};
+use super::entry::{
+    FRAMES, MESSAGES, PLAIN, PLAIN_SHARED, SENT, SHARED, Sent, frame, is_of, message, number_of,
+};
 use super::track::Track;
 use crate::driver::completion::Extended;
 use crate::driver::ring::units::Item;
@@ -26,10 +28,14 @@ fn take<const KIND: u8>(cqe: &Item<'_, Cqe64>, track: &Track, position: u64) -> 
     let counter = cqe.field::<{ offset_of!(Cqe64, wqe_counter) }, U16>().get();
     let (wr_id, qp_num) = match KIND {
         SENT => (track.sends.complete(counter, position)?, track.number()),
-        SHARED => track.complete_shared(counter, position, number_of(cqe))?,
+        SHARED | PLAIN_SHARED => track.complete_shared(counter, position, number_of(cqe))?,
         _ => (track.receives.complete(counter, position)?, track.number()),
     };
-    let (cqe, wc) = (cqe.read(), Wc { wr_id, qp_num, ..Wc::default() });
+    let (mut cqe, wc) = (cqe.read(), Wc { wr_id, qp_num, ..Wc::default() });
+    if matches!(KIND, PLAIN | PLAIN_SHARED) {
+        // Known, but not to the compiler, which then leaves out what other messages have.
+        cqe.op_own = CQE_RESP_SEND << 4;
+    }
     let wc = match KIND {
         FRAMES => return Some(frame(&cqe, wc)),
         SENT => Sent::of(cqe.sop_drop_qpn.get()).said(&cqe, wc),
@@ -97,6 +103,8 @@ impl Completions {
             }
             let said = if is_of::<SENT>(&cqe) {
                 take::<SENT>(&cqe, track, at).map(|said| fill(to, &said))
+            } else if track.is_plain && is_of::<PLAIN>(&cqe) {
+                take::<PLAIN>(&cqe, track, at).map(|said| fill(to, &said))
             } else if track.has_frames {
                 let is_frame = is_of::<FRAMES>(&cqe);
                 if is_frame { take::<FRAMES>(&cqe, track, at).map(|said| fill(to, &said)) } else { None }
@@ -104,13 +112,19 @@ impl Completions {
                 None
             } else if !track.is_sharing() {
                 take::<MESSAGES>(&cqe, track, at).map(|said| fill(to, &said))
-            } else if let Some(said) = take::<SHARED>(&cqe, track, at) {
-                fill(to, &said);
-                Some(())
             } else {
-                // It must not be taken again, because its request was given back to the shared queue.
-                (at, skipped, ended) = (at + 1, 1, Ended::More);
-                break;
+                let is_plain = is_of::<PLAIN>(&cqe);
+                let taken = if is_plain {
+                    take::<PLAIN_SHARED>(&cqe, track, at).map(|said| fill(to, &said))
+                } else {
+                    take::<SHARED>(&cqe, track, at).map(|said| fill(to, &said))
+                };
+                if taken.is_none() {
+                    // It must not be taken again, because its request was given back to the shared queue.
+                    (at, skipped, ended) = (at + 1, 1, Ended::More);
+                    break;
+                }
+                taken
             };
             if said.is_none() {
                 ended = Ended::Other;

@@ -22,7 +22,8 @@ use super::shape::Queues;
 use super::track::Track;
 use super::writing::Writing;
 use crate::driver::request::{
-    ADDRESSED, Data, FRAMES, FrameHead, MESSAGES, Opcode, Refused, Request, RequestKind, Sge, ToAddress,
+    ADDRESSED, Data, FRAMES, FrameHead, InlineParts, MESSAGES, Opcode, Refused, RequestKind, Sge, Terms,
+    ToAddress, Told,
 };
 use crate::driver::ring::units::{Units, Word};
 #[cfg(feature = "raw")]
@@ -133,32 +134,42 @@ impl Sends {
 
     /// Fills the next place with a request. If the head of a frame is separate, the data contains it too, and it is left out there.
     #[cfg(test)]
-    pub(crate) fn put<'b, P, B>(&mut self, request: &Request<'_, P, B>) -> Result<(), Refused>
+    pub(crate) fn put<'b, P, B>(
+        &mut self,
+        request: &crate::driver::request::Request<'_, P, B>,
+    ) -> Result<(), Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
+        let crate::driver::request::Request { wr_id, flags, opcode, data, head } = request;
+        let (wr_id, flags) = (*wr_id, *flags);
+        let head = head.as_ref();
         match self.kind {
-            RequestKind::Frames => self.put_as::<true, FRAMES, P, B>(request, 0),
-            RequestKind::Messages => self.put_as::<true, MESSAGES, P, B>(request, 0),
-            RequestKind::Addressed => self.put_as::<true, ADDRESSED, P, B>(request, 0),
+            RequestKind::Frames => self.put_as::<true, FRAMES, P, B>(wr_id, flags, opcode, head, data),
+            RequestKind::Messages => self.put_as::<true, MESSAGES, P, B>(wr_id, flags, opcode, head, data),
+            RequestKind::Addressed => self.put_as::<true, ADDRESSED, P, B>(wr_id, flags, opcode, head, data),
         }
     }
 
-    /// Writes a request of this kind; over an extended connection for the shared receive queue `srq`.
+    /// Writes a request of this kind.
     #[inline(always)]
     pub(super) fn put_as<'b, const LOOKS: bool, const KIND: u8, P, B>(
         &mut self,
-        request: &Request<'_, P, B>,
-        srq: u32,
+        wr_id: u64,
+        flags: SendFlags,
+        opcode: &impl Terms,
+        head: Option<&FrameHead>,
+        data: &Data<P, B>,
     ) -> Result<(), Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
-        let (start, with) =
-            self.start::<LOOKS, KIND>(request.flags, &request.opcode, request.head.as_ref(), srq)?;
-        self.put_rest::<LOOKS, KIND, P, B>(request.wr_id, request.flags, start, with, &request.data, Alone)
+        self.want_room::<LOOKS>()?;
+        let srq = opcode.srq();
+        let (start, with) = opcode.tell(Starting::<KIND> { sends: self, flags, head, srq })?;
+        self.put_rest::<LOOKS, KIND, P, B>(wr_id, flags, start, with, data, Alone)
     }
 
     /// Writes a datagram.
@@ -171,8 +182,8 @@ impl Sends {
         data: &Data<P, B>,
     ) -> Result<(), Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
         self.want_room::<LOOKS>()?;
         let (start, with) = start_to(to);
@@ -199,8 +210,8 @@ impl Sends {
         lead: impl Lead,
     ) -> Result<(), Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
         let begin = self.head;
         if let (Some(bytes @ [_, ..]), 0) = (data.only_bytes(), start.left_out) {
@@ -217,7 +228,7 @@ impl Sends {
     }
 
     /// Fills the next place with a request without data. [`Sends::set_data`] may set the data.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn begin<const KIND: u8>(
         &mut self,
         wr_id: u64,
@@ -225,7 +236,8 @@ impl Sends {
         opcode: &Opcode<'_>,
     ) -> Result<(), Refused> {
         let head = (KIND != MESSAGES && self.wants_head).then_some(&[0; ETH_L2_INLINE_HEADER_SIZE]);
-        let (start, with) = self.start::<true, KIND>(flags, opcode, head, 0)?;
+        self.want_room::<true>()?;
+        let (start, with) = self.start::<KIND>(flags, opcode, head, 0)?;
         self.end::<true, KIND>(wr_id, flags, start, with, start.units.into(), Alone);
         Ok(())
     }
@@ -239,8 +251,8 @@ impl Sends {
         data: &Data<P, B>,
     ) -> Result<(), Refused>
     where
-        P: Iterator<Item = Sge> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        P: ExactSizeIterator<Item = Sge> + Clone,
+        B: InlineParts<'b>,
     {
         let (begin, Some(start)) = (self.begun_at, self.begun) else { return Err(Refused::NotBegun) };
         if self.has_frames::<KIND>() && start.opcode == OPCODE_SEND {
@@ -269,17 +281,15 @@ impl Sends {
         self.track.sends.move_end(begin, self.head);
     }
 
-    /// Writes the segments before the data, if there is room for the largest request. The second value is the immediate data or key
-    /// that goes with a message, in network byte order.
+    /// Writes the segments before the data. The second value is the immediate data or key that goes with a message, in network byte order.
     #[inline(always)]
-    fn start<const LOOKS: bool, const KIND: u8>(
+    fn start<const KIND: u8>(
         &mut self,
         flags: SendFlags,
         opcode: &Opcode<'_>,
         head: Option<&FrameHead>,
         srq: u32,
     ) -> Result<(Start, u32), Refused> {
-        self.want_room::<LOOKS>()?;
         match KIND {
             FRAMES => Ok((self.start_frame(flags, opcode, head)?, 0)),
             MESSAGES => self.start_message(opcode, 1),
@@ -456,6 +466,23 @@ impl SendRing for Sends {
 impl Drop for Sends {
     fn drop(&mut self) {
         self.queues.fall_silent();
+    }
+}
+
+/// Writes what is before the data of a request, and gets the opcode through [`Told`].
+struct Starting<'a, const KIND: u8> {
+    sends: &'a mut Sends,
+    flags: SendFlags,
+    head: Option<&'a FrameHead>,
+    srq: u32,
+}
+
+impl<const KIND: u8> Told for Starting<'_, KIND> {
+    type Answer = Result<(Start, u32), Refused>;
+
+    #[inline(always)]
+    fn told(self, opcode: &Opcode<'_>) -> Self::Answer {
+        self.sends.start::<KIND>(self.flags, opcode, self.head, self.srq)
     }
 }
 

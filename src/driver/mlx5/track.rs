@@ -28,6 +28,8 @@ pub(crate) struct Track {
     number: AtomicU32,
     /// Whether completions are of frames, which have other fields.
     pub(super) has_frames: bool,
+    /// Whether they are of messages, and receives come from its own ring.
+    pub(super) is_plain: bool,
     pub(super) sends: Lane,
     /// Without places if the queue pair receives from a shared queue, or is a shared queue.
     pub(super) receives: Lane,
@@ -62,7 +64,8 @@ impl Track {
         };
         let (sends, receives) = (Lane::new(op, sends)?, Lane::new(op, receives)?);
         let (number, end) = (AtomicU32::new(0), AtomicU64::new(u64::MAX));
-        Ok(Self { index: index.to_be(), number, has_frames, sends, receives, shared, end })
+        let (index, is_plain) = (index.to_be(), !has_frames && shared.is_none());
+        Ok(Self { index, number, has_frames, is_plain, sends, receives, shared, end })
     }
 
     #[inline]

@@ -6,14 +6,14 @@ use uverbs_abi::types::SendFlags;
 
 use super::Form;
 use super::sends::Sends;
-use crate::driver::request::{ADDRESSED, Address, Data, FrameHead, Opcode, Refused, Request, Sge, Terms};
+use crate::driver::request::{ADDRESSED, Address, Data, FrameHead, InlineParts, Opcode, Refused, Sge, Terms};
 use crate::driver::seam::{Lower, SendRing};
 
 /// The pieces by value.
 #[inline(always)]
-fn by_value<P, B>(data: &Data<P, B>) -> Data<impl Iterator<Item = Sge> + Clone, B>
+fn by_value<P, B>(data: &Data<P, B>) -> Data<impl ExactSizeIterator<Item = Sge> + Clone, B>
 where
-    P: Iterator<Item: Borrow<Sge>> + Clone,
+    P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
     B: Clone,
 {
     match data {
@@ -35,7 +35,6 @@ impl<const LOOKS: bool, const KIND: u8> Writing<'_, LOOKS, KIND> {
 }
 
 impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
-    #[inline]
     fn next_slot(&self) -> u32 {
         self.0.next_slot()
     }
@@ -51,7 +50,7 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         if LOOKS && !self.0.is_ready {
             return Err(Refused::NotReady);
@@ -62,10 +61,9 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
             }
             return self.0.put_datagram::<LOOKS, _, _>(wr_id, flags, &to, &by_value(data));
         }
-        let head = if self.0.wants_head { head } else { None };
+        let head = head.as_ref().filter(|_| self.0.wants_head);
         let flags = self.flags(flags);
-        let (srq, opcode, data) = (opcode.srq(), opcode.opcode(), by_value(data));
-        self.0.put_as::<LOOKS, KIND, _, _>(&Request { wr_id, flags, opcode, data, head }, srq)
+        self.0.put_as::<LOOKS, KIND, _, _>(wr_id, flags, opcode, head, &by_value(data))
     }
 
     #[inline(always)]
@@ -83,7 +81,7 @@ impl<const LOOKS: bool, const KIND: u8> Lower for Writing<'_, LOOKS, KIND> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         // The pieces show whether the bytes are in the request.
         self.0.set_data::<KIND, _, _>(head.as_ref(), &by_value(data))

@@ -179,31 +179,46 @@ impl<W> Ring<W> {
     }
 }
 
-/// Copies bytes into a slot. Up to 32 bytes, which most inline messages have, are copied without a call; a loop over requests would have
-/// to save its variables in memory around a call.
+/// Copies bytes into a slot. Those of most inline messages are copied without a call; a loop over requests would have to save its variables
+/// in memory around a call.
 ///
 /// # Safety
 /// There is room for them at `to`, which belongs to this side to write, and does not overlap them.
 #[inline(always)]
 unsafe fn copy(to: NonNull<u8>, bytes: &[u8]) {
     let (from, len) = (NonNull::from(bytes).cast::<u8>(), bytes.len());
-    // SAFETY: `N` bytes at `at` are below `len`, as each caller has checked.
-    let words =
-        |at: usize| unsafe { to.add(at).cast::<[u8; 16]>().write(from.add(at).cast::<[u8; 16]>().read()) };
-    match len {
-        // The last ones may be copied twice.
-        16..=32 => {
-            words(0);
-            words(len - 16);
+    // SAFETY: as the caller promises; `N` is at most `len`.
+    unsafe {
+        // In this order: most messages take one comparison.
+        if len.wrapping_sub(16) <= 16 {
+            ends::<16>(to, from, len);
+        } else if len.wrapping_sub(33) < 32 {
+            ends::<32>(to, from, len);
+        } else if len > 128 {
+            to.copy_from_nonoverlapping(from, len);
+        } else if len > 64 {
+            ends::<64>(to, from, len);
+        } else {
+            match len {
+                8.. => ends::<8>(to, from, len),
+                4.. => ends::<4>(to, from, len),
+                2.. => ends::<2>(to, from, len),
+                1 => ends::<1>(to, from, len),
+                0 => {}
+            }
         }
-        33..=64 => {
-            words(0);
-            words(16);
-            words(len - 32);
-            words(len - 16);
-        }
-        // SAFETY: as the caller promises.
-        _ => unsafe { to.copy_from_nonoverlapping(from, len) },
+    }
+}
+
+/// Copies the first `N` and the last `N` of up to twice as many bytes. Those in the middle may be copied twice.
+///
+/// # Safety
+/// As for [`copy`], of `len` bytes, which are at least `N`.
+#[inline]
+unsafe fn ends<const N: usize>(to: NonNull<u8>, from: NonNull<u8>, len: usize) {
+    for at in [0, len - N] {
+        // SAFETY: `N` bytes at `at` are below `len`.
+        unsafe { to.add(at).cast::<[u8; N]>().write(from.add(at).cast::<[u8; N]>().read()) }
     }
 }
 

@@ -315,6 +315,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_copied_whatever_their_number_and_nothing_behind_them() {
+        let map = Mapping::block(4096).unwrap();
+        let mut units = Units::new(&map, 0, 512).unwrap();
+        let from: Vec<u8> = (1..=200).collect();
+        for len in 0..=from.len() {
+            units.put_bytes(0, &[0; 512]);
+            units.put_bytes(3, &from[..len]);
+            assert_eq!(bytes(&map, 3, len), from[..len], "{len}");
+            let around = [bytes(&map, 0, 3), bytes(&map, 3 + len, 512 - 3 - len)].concat();
+            assert!(around.iter().all(|byte| *byte == 0), "{len}");
+        }
+    }
+
+    #[test]
     fn what_is_no_power_of_two_or_not_inside_is_refused() {
         let map = Mapping::block(4096).unwrap();
         for (at, len) in [(0, 0), (0, 32), (0, 96), (32, 64), (4096, 64), (2048, 4096), (usize::MAX, 64)] {

@@ -20,7 +20,7 @@ use zerocopy::FromZeros;
 pub(crate) use self::completions::Completions;
 pub(super) use self::control::State;
 pub(super) use self::plans::{Receiving, map_receives};
-use super::request::{Address, Data, FrameHead, Opcode, Refused, Remote, Sge, Terms, Told};
+use super::request::{Address, Data, FrameHead, InlineParts, Opcode, Refused, Remote, Sge, Terms, Told};
 use super::ring::{Producer, RingDevice, Slot, Slots};
 use super::seam::{FillReceives, Lower, LowerReceive, Published, ReceiveBatch, ReceiveRing, SendRing};
 use crate::kernel::error::{Error, Result};
@@ -100,7 +100,7 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let Some(mut slot) = self.0.next() else { return Err(Refused::Full) };
         put_head(&mut slot, wr_id, flags.bits(), opcode)?;
@@ -131,7 +131,7 @@ impl<S: Slots<SendWqe>> Lower for Writing<S> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let Some(mut slot) = self.0.last() else { return Err(Refused::NotBegun) };
         slot.put::<FLAGS, _>(flags.bits());
@@ -288,7 +288,7 @@ fn put_atomic(slot: &mut Slot<'_, SendWqe>, remote: Remote, compare_add: u64, sw
 fn put_data<'b, P, B>(slot: &mut Slot<'_, SendWqe>, data: &Data<P, B>) -> Result<(), Refused>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
+    B: InlineParts<'b>,
 {
     let put = match data {
         Data::Pieces(pieces) if pieces.len() == 1 => put_pieces(slot, pieces.clone().take(1)),

@@ -6,7 +6,7 @@ use uverbs_abi::types::SendFlags;
 
 #[cfg(feature = "raw")]
 use super::OwnRing;
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, Sge, Terms};
+use crate::driver::request::{Address, Data, FrameHead, InlineParts, Opcode, Refused, Sge, Terms};
 
 /// A driver's send queue. `KIND` is one of [`RequestKind`](crate::driver::request::RequestKind), as a number.
 pub(crate) trait SendRing {
@@ -31,7 +31,6 @@ pub(crate) trait SendRing {
 
     /// Whether its requests are of this kind.
     #[cfg(feature = "raw")]
-    #[inline]
     fn is_of(&self, _kind: u8) -> bool {
         true
     }
@@ -41,7 +40,6 @@ pub(crate) trait SendRing {
     fn one<const LOOKS: bool, const KIND: u8>(&mut self) -> impl Lower;
 
     /// Borrows the queue for several requests.
-    #[inline]
     fn batch<const KIND: u8>(&mut self) -> impl Lower {
         self.one::<true, KIND>()
     }
@@ -51,7 +49,6 @@ pub(crate) trait SendRing {
 
     /// Borrows the queue by a shorter path, which looks for `room` for so many requests beforehand. `None` if this path cannot be taken
     /// now.
-    #[inline]
     fn short<const KIND: u8>(&mut self, _room: usize) -> Option<impl Lower> {
         Some(self.one::<false, KIND>())
     }
@@ -61,7 +58,6 @@ pub(crate) trait SendRing {
 
     /// Posts requests that all have one piece, or all have inline bytes, of which there may be `inline`. `read` returns a request, or `None`
     /// if it is another one; `hold` is told in which slot it is. Returns how many are posted: usually all, or none.
-    #[inline]
     fn post_list<'r, Q, O: Terms + 'r>(
         &mut self,
         _inline: u32,
@@ -76,7 +72,6 @@ pub(crate) trait SendRing {
     fn publish(&mut self) -> Published;
 
     /// Shows the device every slot that was filled by [`SendRing::short`], if no others were filled before.
-    #[inline]
     fn publish_short(&mut self) -> Published {
         self.publish()
     }
@@ -116,11 +111,11 @@ pub(crate) trait SendRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub enum Short {
-    /// None: the path for any request is as short.
+    /// None: the path for any request is as short. A single request takes that of [`SendRing::one`].
     Nothing,
     /// Requests of one piece. Others are refused with [`Refused::Lacks`].
     OnePiece,
-    /// Requests of one piece, or of inline bytes in one place.
+    /// All requests. Code for those of one piece, or of inline bytes in one place, is compiled apart.
     Simple,
     /// All requests. What was put stays: it cannot be discarded.
     Everything,
@@ -172,7 +167,7 @@ pub trait Lower {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone;
+        B: InlineParts<'b>;
 
     /// Writes a request into the next slot without its data. It has no data until [`Lower::set_data`].
     ///
@@ -194,7 +189,7 @@ pub trait Lower {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         Err(Refused::NotBegun)
     }

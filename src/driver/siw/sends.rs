@@ -28,7 +28,9 @@ use uverbs_abi::types::{SendFlags, qp_state};
 
 use super::completions::opcode_of;
 use super::slots::{SEND, SendHead, SendSlots, are_free, mark, take_back};
-use crate::driver::request::{Address, Data, FrameHead, NoBytes, NoPieces, Opcode, Refused, Sge, Terms};
+use crate::driver::request::{
+    Address, Data, FrameHead, InlineParts, NoBytes, NoPieces, Opcode, Refused, Sge, Terms,
+};
 use crate::driver::ring::Slot;
 use crate::driver::ring::flagged::{self, IS_SET};
 use crate::driver::seam::{Late, Lower, Published, SendRing, Short};
@@ -216,7 +218,7 @@ fn put_data<'b, P, B>(
 ) -> Result<u32, Refused>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
+    B: InlineParts<'b>,
 {
     match data {
         Data::Pieces(pieces) => {
@@ -299,7 +301,7 @@ impl Lower for Writing<'_> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let (opcode, rkey, address) = operation(&opcode.opcode())?;
         let flags = flags_of(flags, opcode)?;
@@ -334,7 +336,7 @@ impl Lower for Writing<'_> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         if self.next == self.first {
             return Err(Refused::NotBegun);

@@ -303,6 +303,11 @@ impl<'a> Slots<'a> {
             (segments, None) if segments.iter().all(|segment| segment.region().key() == self.key) => {
                 self.held.idle = 0;
             }
+            ([first, ..], Some(address))
+                if segments.iter().all(|segment| segment.region().key() == self.key) =>
+            {
+                self.hold_datagram(slot, Some(first.region()), address);
+            }
             _ => self.key = self.held.hold_several(self.key, slot, segments, address),
         }
     }

@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 
 use uverbs::Remote;
 use uverbs::abi::types::SendFlags;
-use uverbs::raw::{Address, Data, FrameHead, Opcode, Refused, SendQueue, Sge, ToAddress, ToSrq};
+use uverbs::raw::{Address, Data, FrameHead, InlineParts, Opcode, Refused, SendQueue, Sge, ToAddress, ToSrq};
 
 use crate::answer::{Answer, Code, EINVAL, ENOMEM};
 use crate::post::{Sending, no_large};
@@ -226,7 +226,7 @@ pub(super) fn put<'b, R: Rings, const KIND: u8, const OF: u8, const LOOKS: bool,
 ) -> bool
 where
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
+    B: InlineParts<'b>,
 {
     let put = |sending: &mut Sending, here| {
         let Sending { queue, begun, .. } = sending;

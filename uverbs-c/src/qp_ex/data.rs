@@ -9,7 +9,7 @@ use crate::answer::EINVAL;
 use crate::boundary::Pointer;
 use crate::providers::rings::Rings;
 use crate::qp::Qp;
-use crate::request::Buffers;
+use crate::request::{Buffers, Parts};
 
 #[inline(always)]
 pub(super) fn one(lkey: u32, addr: u64, length: u32) -> Data<std::iter::Once<Sge>, NoBytes> {
@@ -165,14 +165,24 @@ pub(super) extern "C" fn wr_set_inline_data_list_by<R: Rings, const KIND: u8, co
     count: usize,
     list: Pointer,
 ) {
-    let is_gathered = qp.gathered.with(|gathered| match gathered.of_buffers(list, count) {
-        Some(bytes) => {
-            wr_set_inline_data::<R, KIND, OF>(qp, Pointer::to_first(bytes), bytes.len());
-            true
-        }
-        None => false,
-    });
-    if !is_gathered {
+    if !put_parts::<R, KIND, OF, false>(qp, count, list) {
+        set_inline_list_of_other::<R, KIND>(qp, count, list);
+    }
+}
+
+#[inline(always)]
+fn put_parts<R: Rings, const KIND: u8, const OF: u8, const LOOKS: bool>(
+    qp: &Qp,
+    count: usize,
+    list: Pointer,
+) -> bool {
+    let parts = list.some_items::<DataBuf>(count).and_then(Parts::of);
+    parts.is_some_and(|parts| put::<R, KIND, OF, LOOKS, _, _>(qp, &Data::<NoPieces, _>::Inline(parts)))
+}
+
+#[inline(never)]
+fn set_inline_list_of_other<R: Rings, const KIND: u8>(qp: &Qp, count: usize, list: Pointer) {
+    if !put_parts::<R, KIND, ANY, true>(qp, count, list) {
         wr_set_inline_data_list(qp, count, list);
     }
 }

@@ -13,13 +13,14 @@ use super::data::{
     wr_set_sge_list,
 };
 use super::{complete as complete_any, nothing_held, set_address_again};
-use crate::abi::{self, Function};
+use crate::abi::{self, DataBuf, Function};
 use crate::answer::Answer;
 use crate::boundary::Pointer;
 use crate::pd::Ah;
 use crate::post::{Sending, address};
 use crate::providers::rings::Rings;
 use crate::qp::Qp;
+use crate::request::Parts;
 
 /// Every queue pair of datagrams can send. The queue itself refuses the other operations of reliable datagrams that it does not support.
 pub(super) fn choose<R: Rings>(part: &mut abi::QpEx) {
@@ -175,15 +176,12 @@ extern "C" fn set_sge_list<R: Rings>(qp: &Qp, count: usize, list: Pointer) {
 }
 
 extern "C" fn set_inline_data_list<R: Rings>(qp: &Qp, count: usize, list: Pointer) {
-    let is_gathered = is_short(qp)
-        && qp.gathered.with(|gathered| match gathered.of_buffers(list, count) {
-            Some(bytes) => {
-                set_inline_data::<R>(qp, Pointer::to_first(bytes), bytes.len());
-                true
-            }
-            None => false,
-        });
-    if !is_gathered {
+    let parts = list.some_items::<DataBuf>(count).and_then(Parts::of);
+    let is_set = parts.is_some_and(|parts| {
+        let data = Data::<NoPieces, _>::Inline(parts);
+        written!(qp, |batch| batch.set_data(SendFlags::INLINE, None, &data))
+    });
+    if !is_set {
         wr_set_inline_data_list(qp, count, list);
     }
 }

@@ -43,7 +43,7 @@ impl Sends {
     fn set_quick<'b, P, B>(&mut self, data: &Data<P, B>) -> bool
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let at = self.last;
         let Self { requests, is_message, allowed, most_inline, .. } = &mut *self;
@@ -81,7 +81,20 @@ impl Sends {
             said.write::<false>(slot);
             return true;
         }
-        let Some(bytes) = data.only_bytes().filter(|_| *is_message) else { return false };
+        let Data::Inline(parts) = data else { return false };
+        if !*is_message {
+            return false;
+        }
+        let Some(bytes) = data.only_bytes() else {
+            // Too many bytes are copied in part, but the request does not have them.
+            let room = requests.as_mut_bytes().get_mut(at * UNIT + DATA..);
+            let Some(room) = room.and_then(|room| room.get_mut(..*most_inline)) else { return false };
+            let (Ok(count), Some(slot)) = (copy(parts.clone(), room), requests.get_mut(at)) else {
+                return false;
+            };
+            Said::of_bytes(count).write::<false>(slot);
+            return true;
+        };
         let Some(slot) = requests.get_mut(at) else { return false };
         if bytes.len() > *most_inline {
             return false;
@@ -103,7 +116,7 @@ impl Sends {
     fn set_other<'b, P, B>(&mut self, data: &Data<P, B>) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         let at = self.last;
         let Some(slot) = self.last() else { return Err(Refused::NotBegun) };
@@ -177,7 +190,7 @@ impl<const LOOKS: bool> Lower for Staging<'_, LOOKS> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         self.0.put_whole::<true, _, _>(wr_id, flags, opcode, data)
     }
@@ -197,7 +210,7 @@ impl<const LOOKS: bool> Lower for Staging<'_, LOOKS> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         if self.0.set_quick(data) {
             Ok(())

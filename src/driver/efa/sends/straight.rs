@@ -28,7 +28,7 @@ impl Sends {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         opcode.tell(Whole::<STAGED, _, _, _> { sends: self, wr_id, flags, terms: opcode, data })
     }
@@ -104,7 +104,7 @@ impl<'b, const STAGED: bool, T, P, B> Told for Whole<'_, STAGED, T, P, B>
 where
     T: Terms,
     P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-    B: Iterator<Item = &'b [u8]> + Clone,
+    B: InlineParts<'b>,
 {
     type Answer = Result<(), Refused>;
 
@@ -170,7 +170,7 @@ impl Words {
     #[inline(always)]
     pub(super) fn of_bytes<'b, B>(parts: &B, most: usize, is_remote: bool) -> Result<Self, Refused>
     where
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         // As many as a wide slot has after the head.
         let mut words = [0_u64; 12];
@@ -206,7 +206,7 @@ impl Lower for Straight<'_> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         self.0.put_whole::<false, _, _>(wr_id, flags, opcode, data)
     }

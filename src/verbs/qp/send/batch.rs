@@ -6,7 +6,9 @@ use uverbs_abi::types::SendFlags;
 
 use super::super::counting;
 use crate::completion_counter::{Bound, Posted};
-use crate::driver::request::{Address, Data, FrameHead, Opcode, Refused, RequestKind, Sge, Terms};
+use crate::driver::request::{
+    Address, Data, FrameHead, InlineParts, Opcode, Refused, RequestKind, Sge, Terms,
+};
 use crate::driver::seam::Lower;
 
 /// Fills a batch of requests, for any driver.
@@ -44,7 +46,6 @@ pub(super) struct Counting<'a> {
 
 impl Counting<'_> {
     /// Lends the data, to be passed by value: the compiler keeps a batch in registers if nothing takes its address.
-    #[inline]
     fn lend(&mut self) -> Counting<'_> {
         Counting { begun: self.begun, bound: self.bound }
     }
@@ -120,7 +121,7 @@ impl<L: Lower> Batch<'_, L> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         if !self.fits(data) {
             return Err(Refused::TooLarge);
@@ -166,7 +167,7 @@ impl<L: Lower> Batch<'_, L> {
     ) -> Result<(), Refused>
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         if !self.fits(data) {
             return Err(Refused::TooLarge);
@@ -199,7 +200,7 @@ impl<L: Lower> Batch<'_, L> {
     fn fits<'b, P, B>(&self, data: &Data<P, B>) -> bool
     where
         P: ExactSizeIterator<Item: Borrow<Sge>> + Clone,
-        B: Iterator<Item = &'b [u8]> + Clone,
+        B: InlineParts<'b>,
     {
         match data {
             Data::Pieces(list) => list.len() <= self.pieces as usize,
