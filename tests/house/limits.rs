@@ -29,6 +29,10 @@ const OTHERS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "what `uverbs verify` looks for in a hint, which has the number",
+        &["at least 6 allowed", "at most 8190 allowed"],
+    ),
+    (
         "a text: the parser that refuses it prints it before",
         &[
             "a MAC address has six parts, not more",

@@ -101,5 +101,5 @@ pub(crate) fn bytes_are_counted_in_place_of_operations(ground: &Ground<'_>) -> H
     one.send(7, forbidden(&two), 0..100)?;
     one.ends(ground, 7, Status::RemoteAccess)?;
     // A failure is one.
-    same("bytes out and writes after a failure", [&out, &writes].map(values), [(21_037, 1), (3, 1)])
+    same("what is counted when a write fails", [&out, &writes].map(values), [(21_037, 1), (3, 1)])
 }
