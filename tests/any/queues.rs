@@ -4,7 +4,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::common::*;
-use uverbs::{Completion, CompletionQueue, ErrorKind, Eth, FlowRule, Operation, Rc, ReceiveRequest, Status};
+use uverbs::{
+    Completion, CompletionQueue, Context, ErrorKind, Eth, FlowRule, Operation, Rc, ReceiveRequest, Status,
+};
+
+/// A queue that was resized.
+fn resized(context: &Context) -> uverbs::Result<()> {
+    context.create_cq(4)?.resize(8)
+}
 
 /// Puts completions with these numbers into the queue of `two`.
 fn fill(one: &mut Side<Rc>, two: &mut Side<Rc>, numbers: Range<u64>) {
@@ -25,7 +32,7 @@ fn take(side: &mut Side<Rc>, count: usize) -> Vec<u64> {
 
 #[test]
 fn a_resized_queue_keeps_what_waits_in_it() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("queues that can be resized", resized, |target| {
         let (mut one, mut two) = rc_pair(target);
         // Wraps around the end of the ring.
         for _ in 0..2 {
@@ -95,7 +102,7 @@ fn frames_that_wait_in_a_resized_queue_stay_and_later_ones_are_announced() {
 
 #[test]
 fn a_queue_is_not_resized_below_what_waits_in_it() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("queues that can be resized", resized, |target| {
         let (mut one, mut two) = rc_pair(target);
         let before = two.cq.capacity();
         fill(&mut one, &mut two, 0..8);
