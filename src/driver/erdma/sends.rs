@@ -58,6 +58,8 @@ struct Last {
     begin: u32,
     wr_id: u64,
     operation: Operation,
+    /// [`Sends::signaled`] before it.
+    signaled: u32,
 }
 
 /// An operation, as it is in a slot.
@@ -142,7 +144,8 @@ impl Sends {
             | u64::from(head as u16);
         self.units.put(begin as usize * (SLOT / 8), word.to_le());
         self.lane().post(begin, Note { wr_id, opcode: operation.done, slots, is_signaled });
-        (self.head, self.last) = (head, Last { begin, wr_id, operation: *operation });
+        let signaled = self.signaled;
+        (self.head, self.last) = (head, Last { begin, wr_id, operation: *operation, signaled });
         if is_signaled {
             self.signaled = head;
         }
@@ -407,11 +410,12 @@ impl Lower for Writing<'_> {
         if self.0.head == self.0.published {
             return Err(Refused::NotBegun);
         }
-        let (head, Last { begin, wr_id, operation }) = (self.0.head, self.0.last);
-        self.0.head = begin;
+        let (head, signaled) = (self.0.head, self.0.signaled);
+        let Last { begin, wr_id, operation, signaled: before } = self.0.last;
+        (self.0.head, self.0.signaled) = (begin, before);
         let written = self.0.write(wr_id, flags, &operation, data, 0);
         if written.is_err() {
-            self.0.head = head;
+            (self.0.head, self.0.signaled) = (head, signaled);
         }
         written
     }
