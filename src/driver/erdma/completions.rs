@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use uverbs_abi::erdma::{
     CQDB_ARM, CQDB_CI, CQDB_CMDSN, CQDB_CQN, CQDB_IDX, CQDB_SOL, CQE_OPCODE, CQE_OWNER, CQE_QTYPE,
     CQE_QTYPE_RQ, CQE_QTYPE_SQ, CQE_SYNDROME, Cqe, CreateCqReq, CreateCqResp, MIN_CQE, OP_RECV_IMM,
-    OP_RECV_INV, OP_RSP_SEND_IMM, SLOT, WC_FLUSH_ERR, WC_GENERAL_ERR, WC_RECV_STAG_INVALID_ERR,
-    WC_RECV_WARRPING_ERR, WC_RECV_WQE_FORMAT_ERR, WC_RETRY_EXC_ERR, WC_SEND_STAG_INVALID_ERR,
-    WC_SEND_WARRPING_ERR, WC_SEND_WQE_FORMAT_ERR, WC_SUCCESS,
+    OP_RECV_INV, OP_RSP_SEND_IMM, SLOT, WC_FLUSH_ERR, WC_RECV_STAG_INVALID_ERR, WC_RECV_WARRPING_ERR,
+    WC_RECV_WQE_FORMAT_ERR, WC_RETRY_EXC_ERR, WC_SEND_STAG_INVALID_ERR, WC_SEND_WARRPING_ERR,
+    WC_SEND_WQE_FORMAT_ERR, WC_SUCCESS,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -351,7 +351,7 @@ fn failed(syndrome: u8, wc: Wc) -> Wc {
         WC_FLUSH_ERR => (wc_status::WR_FLUSH_ERR, 0),
         WC_RETRY_EXC_ERR => (wc_status::RETRY_EXC_ERR, 0),
         // Also a number that is not known.
-        WC_SUCCESS | WC_GENERAL_ERR | _ => (wc_status::GENERAL_ERR, 0),
+        _ => (wc_status::GENERAL_ERR, 0),
     };
     Wc { status, vendor_err: vendor_err.into(), ..wc }
 }
