@@ -54,6 +54,9 @@ fn a_task_waits_for_completions() {
 #[test]
 fn a_task_hears_of_a_queue_that_was_too_small() {
     on_every_connecting_device(|target| {
+        if target.device.driver() == "erdma" {
+            return skip(target, "it is not told how many completions were taken");
+        }
         let context = target.open();
         let cq = context.cq(1).cookie(0x77).create().unwrap();
         let mut qp = context.alloc_pd().unwrap().rc(&cq).create().unwrap();

@@ -12,6 +12,7 @@ pub(crate) mod cq;
 #[cfg(feature = "raw")]
 pub(crate) mod cursor;
 pub(crate) mod efa;
+pub(crate) mod erdma;
 mod flow;
 pub(crate) mod list;
 pub(crate) mod mlx5;
@@ -44,6 +45,8 @@ macro_rules! with_drivers {
                 Efa: efa Box, shared receives in Efa;
                 /// siw.
                 Siw: siw Box, shared receives in Siw;
+                /// erdma.
+                Erdma: erdma Box, shared receives in Erdma;
             ]
             $($more)*
         }

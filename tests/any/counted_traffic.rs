@@ -235,7 +235,7 @@ fn receives_from_a_shared_queue_count_for_the_queue_pair_that_took_them() {
 
 #[test]
 fn datagrams_count_on_both_sides() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let context = target.open();
         let [sent, received] = [(); 2].map(|()| counter());
         let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.ud(cq).create().unwrap();

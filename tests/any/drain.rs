@@ -6,8 +6,8 @@ use crate::behaviours::each;
 use crate::common::*;
 use crate::held::hold;
 use uverbs::{
-    CompletionQueue, Datagram, ErrorKind, Eth, FlowRule, Operation, ProtectionDomain, QpState, QpType,
-    QueuePair, Rc, ReceiveRequest, SendRequest, Status, Uc, Ud,
+    CompletionQueue, Context, Datagram, ErrorKind, Eth, FlowRule, Operation, ProtectionDomain, QpState,
+    QpType, QueuePair, Rc, ReceiveRequest, SendRequest, Status, Uc, Ud,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -37,6 +37,12 @@ fn everything_posted_is_flushed_in_order_and_nothing_comes_later() {
 #[test]
 fn a_receive_that_is_posted_after_the_error_is_flushed() {
     on_every_connecting_device(|target| {
+        if target.device.driver() == "erdma" {
+            return skip(
+                target,
+                "programs cannot ask it to flush what is posted later (erdma_flush_worker, Linux 7.3)",
+            );
+        }
         let (mut one, _two) = rc_pair(target);
         one.qp.to_error().unwrap();
         one.receive(1, 0..8);
@@ -90,7 +96,7 @@ fn full_rings_are_drained() {
 
 #[test]
 fn unreliable_queue_pairs_and_datagrams_are_drained() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let context = target.open();
         let options = options(&context);
         let mut uc = Side::<Uc>::new(&context, |pd, cq| pd.uc(cq).create().unwrap());
@@ -116,7 +122,7 @@ fn unreliable_queue_pairs_and_datagrams_are_drained() {
 
 #[test]
 fn nothing_posted_is_drained_at_once_in_every_state_but_reset() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let context = target.open();
         let mut side = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create().unwrap());
         let drained = side.qp.drain(&mut [&mut side.cq], LONG, |_| {});
@@ -134,7 +140,7 @@ fn nothing_posted_is_drained_at_once_in_every_state_but_reset() {
 
 #[test]
 fn both_completion_queues_are_needed() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let context = target.open();
         let mut other = context.create_cq(16).unwrap();
         let make =
@@ -151,7 +157,7 @@ fn both_completion_queues_are_needed() {
 
 #[test]
 fn completions_of_others_are_handed_on_too() {
-    on_every_connecting_device(|target| {
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let context = target.open();
         let mut side = Side::<Ud>::new(&context, |pd, cq| pd.ud(cq).create().unwrap());
         let mut second = side.pd.ud(&side.cq).create().unwrap();
@@ -171,7 +177,8 @@ fn completions_of_others_are_handed_on_too() {
 
 #[test]
 fn receives_of_a_shared_queue_stay_there() {
-    on_every_connecting_device(|target| {
+    let make = |context: &Context| context.alloc_pd()?.create_srq(8);
+    on_every_connecting_device_with("shared receive queues", make, |target| {
         let context = target.open();
         let pd = context.alloc_pd().unwrap();
         let mut srq = pd.create_srq(8).unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use uverbs::{
     AccessFlags, Completion, CompletionQueue, ConnectionOptions, Context, ErrorKind, EventKind, MemoryRegion,
     MemoryWindow, Operation, ProtectionDomain, QpType, QueuePair, Rc, ReceiveRequest, Remote, Result,
-    SendRequest, Status, Subject, WindowType,
+    SendRequest, Status, Subject, Ud, WindowType,
 };
 
 use super::manager::{self, Manager};
@@ -29,6 +29,27 @@ pub fn on_every_connecting_device(behaviour: impl Fn(&Target)) {
             behaviour(target);
         }
     });
+}
+
+/// Runs a behaviour on those of these devices that also have what `make` makes; reports the others as skipped.
+#[track_caller]
+pub fn on_every_connecting_device_with<T>(
+    what: &str,
+    make: impl Fn(&Context) -> Result<T>,
+    behaviour: impl Fn(&Target),
+) {
+    let at = Location::caller();
+    on_every_connecting_device(|target| match make(&target.open()) {
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            skip_at(at, target, &format!("it has no {what}"));
+        }
+        _ => behaviour(target),
+    });
+}
+
+/// A queue pair for datagrams.
+pub fn datagrams(context: &Context) -> Result<QueuePair<Ud>> {
+    context.alloc_pd()?.ud(&context.create_cq(4)?).create()
 }
 
 /// The same, including devices whose queue pairs a connection manager connects, as [`join`] does.

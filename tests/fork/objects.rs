@@ -14,7 +14,8 @@ const GROUP: [u8; 16] = [0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5];
 const NOW: Option<Duration> = Some(Duration::ZERO);
 
 pub(crate) fn connected() {
-    on_every_connecting_device(|target| {
+    // What is made here, other devices do not have together.
+    on_every_connecting_device_with("datagrams", datagrams, |target| {
         let (mut one, mut two) = rc_pair(target);
         let context = one.pd.context().clone();
         two.receive(1, 0..8);

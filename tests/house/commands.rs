@@ -76,6 +76,7 @@ const LIST: &[(&str, Tried)] = &[
     ("tests/vm/run -c", Not("one command beside a device, whose lane .ci/run has")),
     ("UVERBS_VHCA_OPTIONS=", Not("another card for a lane that .ci/run has")),
     ("UVERBS_VEFA_OPTIONS=", Not("another device for a lane that .ci/run has")),
+    ("UVERBS_VERDMA_OPTIONS=", Not("another device for a lane that .ci/run has")),
     ("UVERBS_RANDOM_COUNT=", Not("other programs for lanes that .ci/run has")),
     ("tests/vm/run -l mlx5 -c", Not("one command beside a device, whose lane .ci/run has")),
     ("tests/random/hunt", Not("takes as long as it is given")),
@@ -140,7 +141,7 @@ impl Known {
         let kernels = kernels.lines().filter_map(|line| line.trim().split('"').nth(1).map(str::to_owned));
         let manifests =
             ["", "uverbs-abi", "uverbs-c", "uverbs-c/mlx5", "uverbs-c/efa", "tests/random", "tests/vefa"];
-        let manifests = manifests.iter().chain(&["tests/vhca", "tests/vpci"]);
+        let manifests = manifests.iter().chain(&["tests/verdma", "tests/vhca", "tests/vpci"]);
         let name = |place: &&str| between(&read(Path::new(place).join("Cargo.toml")), "\nname = \"", "\"");
         let known = Self {
             lanes: heads.keys().cloned().collect(),

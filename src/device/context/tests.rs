@@ -103,7 +103,7 @@ fn an_unknown_driver_is_told_nothing() {
     let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
     // The error names all drivers that have them.
     assert!(
-        error.hint().is_some_and(|hint| hint.contains("the soft device, rxe, mlx5, efa, siw")),
+        error.hint().is_some_and(|hint| hint.contains("the soft device, rxe, mlx5, efa, siw, erdma")),
         "{error}"
     );
 }
@@ -169,6 +169,26 @@ fn efa_has_room_for_where_its_queues_are() {
     assert!(sent.iter().any(|(op, ..)| *op == "cq.destroy"), "it is not left behind");
 }
 
+/// `erdma_alloc_ucontext`, erdma_verbs.c, Linux 7.3: the place for the answer has 40 bytes, and nothing else has an answer. A query with a
+/// place for one is refused.
+#[test]
+fn erdma_has_room_for_its_answer() {
+    let expected = [
+        ("context.create", None, Some(40)),
+        bare("async_event.create"),
+        bare("device.query"),
+        bare("device.query"),
+        bare("pd.alloc"),
+        bare("mr.register"),
+        bare("mr.register"),
+    ];
+    assert_eq!(refusing(driver_id::ERDMA, |context| refused(context.open_xrcd())), expected);
+    let (context, sent) = open(driver_id::ERDMA);
+    // No page of doorbells can be mapped.
+    assert!(context.create_cq(3).is_err());
+    assert!(sent.lock().unwrap().iter().all(|(op, ..)| *op != "cq.create"), "nothing is left behind");
+}
+
 /// As libibverbs' providers format it: `mlx5_query_device_ex`, `rxe_query_device` and `efa_query_device_ex`, rdma-core 65.
 #[test]
 fn each_driver_words_its_firmware() {
@@ -176,6 +196,7 @@ fn each_driver_words_its_firmware() {
     let number = 0x0010_0020_0003;
     assert_eq!([said(driver_id::MLX5, number), said(driver_id::RXE, number)], ["16.32.0003", "16.32.3"]);
     assert_eq!(said(driver_id::EFA, u64::from_ne_bytes([1, 2, 3, 4, 5, 6, 7, 8])), "1.2.3.4");
+    assert_eq!(said(driver_id::ERDMA, number), "16.32.3");
     assert_eq!(said(driver_id::MANA, number), "", "nobody knows how");
 }
 

@@ -1,7 +1,7 @@
-//! Doorbells: registers of a device, of eight bytes.
+//! Doorbells: registers of a device, of eight bytes, and their records in memory.
 //!
 //! # Safety
-//! - A register is inside a mapping, at an address that is a multiple of eight, and is accessed only here: as an atomic of eight bytes if
+//! - A register, or a record, is inside a mapping, at an address that is a multiple of eight, and is accessed only here: as an atomic of eight bytes if
 //!   the processor can store as many at once, otherwise as two of four, one after the other and by one thread at a time. Two threads that
 //!   ring at the same time are therefore a race of values, and the device never sees half of each.
 
@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use super::Mapping;
-use super::barrier::{after_doorbell, before_doorbell};
+use super::barrier::{after_doorbell, before_doorbell, before_record};
 
 /// A register whose address was determined once. Ringing it is one store.
 #[derive(Debug)]
@@ -45,11 +45,26 @@ impl Register {
     #[inline(always)]
     pub(crate) fn ring(&self, value: [u8; 8]) {
         before_doorbell();
+        self.store(value, Ordering::Relaxed);
+        after_doorbell();
+    }
+
+    /// Stores eight bytes in a record in memory, where the device can look up what a doorbell says. The device sees everything that was
+    /// written before.
+    #[inline(always)]
+    pub(crate) fn tell(&self, value: [u8; 8]) {
+        before_record();
+        self.store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    #[cfg_attr(not(target_pointer_width = "64"), allow(unused_variables))]
+    fn store(&self, value: [u8; 8], order: Ordering) {
         let place = self.at.as_ptr();
         #[cfg(target_pointer_width = "64")]
         // SAFETY: inside the mapping, aligned, and alive as long as `self` (first point).
         unsafe { std::sync::atomic::AtomicU64::from_ptr(place.cast()) }
-            .store(u64::from_ne_bytes(value), Ordering::Relaxed);
+            .store(u64::from_ne_bytes(value), order);
         #[cfg(not(target_pointer_width = "64"))]
         {
             static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -60,7 +75,6 @@ impl Register {
                     .store(u32::from_ne_bytes(*bytes), Ordering::Release);
             }
         }
-        after_doorbell();
     }
 }
 
@@ -97,5 +111,14 @@ mod tests {
         let last = Register::new(&page, 4088).unwrap();
         drop(page);
         last.ring([0xff; 8]);
+    }
+
+    #[test]
+    fn a_record_says_what_a_doorbell_says() {
+        let page = Mapping::block(4096).unwrap();
+        Register::new(&page, 16).unwrap().tell([1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut found = [0; 24];
+        assert!(page.read(8, &mut found));
+        assert_eq!(found, [[0; 8], [1, 2, 3, 4, 5, 6, 7, 8], [0; 8]].as_flattened());
     }
 }

@@ -1,11 +1,13 @@
-//! The common parts of the virtual devices: a PCI device over vfio-user with interrupts and the guest's memory, a control line, and a
-//! wire to another device.
+//! The common parts of the virtual devices: a PCI device over vfio-user with interrupts and the guest's memory, a control line, a wire
+//! to another device, and the transport of connected queue pairs over RoCE v2.
 
+pub mod bytes;
 mod clock;
 pub mod control;
 mod memory;
 pub mod pci;
 mod server;
+pub mod transport;
 pub mod wire;
 
 pub use memory::{Fault, Memory};

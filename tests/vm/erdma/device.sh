@@ -1,0 +1,47 @@
+# shellcheck shell=sh
+# The device of the lanes erdma..., which source this after lib/guest.sh: the kernel's erdma driver on virtual eRDMAs.
+
+# shellcheck disable=SC2034  # who sources this uses it
+device=erdma_0
+
+# shellcheck disable=SC2120  # who has two devices says so
+make_erdma() { # make_erdma [COUNT]: load the driver, beside network interfaces with the devices' hardware addresses
+    modprobe ib_uverbs && modprobe iw_cm && modprobe ib_cm && modprobe virtio_pci && modprobe virtio_net || return
+    until_true 10 has_interfaces "${1:-1}" && ip link set lo up || return
+    number=0
+    for net in $(interfaces); do
+        ip addr add "192.0.2.$((number + 1))/24" dev "$net" && ip link set "$net" up || return
+        number=$((number + 1))
+    done
+    # shellcheck disable=SC2154  # the runner's
+    insmod "$ERDMA_MODULE" && until_true 20 has_devices "${1:-1}" || return
+    resources >"$OUT/resources.before"
+}
+
+# The driver does not say on which bus they are, so udev leaves them the names that the kernel gave them.
+erdma_devices() { for found in /sys/class/infiniband/erdma_*; do [ ! -e "$found" ] || basename "$found"; done; }
+
+interfaces() { for found in /sys/bus/virtio/drivers/virtio_net/virtio*/net/*; do basename "$found"; done; }
+
+has_interfaces() { [ "$(interfaces | grep -vc '^\*$')" -eq "$1" ]; }
+
+has_devices() { [ "$(erdma_devices | wc -l)" -eq "$1" ]; }
+
+control() { # control WORD...: ask the device on its control line; prints the answer
+    stty -F "$ERDMA_CONTROL" raw -echo && exec 9<>"$ERDMA_CONTROL" && printf '%s\n' "$*" >&9 || return
+    while read -r answer <&9; do
+        case $answer in
+        ok) exec 9>&-; return 0 ;;
+        error*) exec 9>&-; echo "$answer" >&2; return 1 ;;
+        *) printf '%s\n' "$answer" ;;
+        esac
+    done
+}
+
+no_complaints() { # the programs did nothing that a device would not take
+    control complaints >"$OUT/complaints" && ! grep . "$OUT/complaints" >&2
+}
+
+nothing_is_left() { # without the driver there are no objects
+    rmmod erdma && control objects >"$OUT/objects" && ! grep -v ' 0$' "$OUT/objects" >&2
+}
