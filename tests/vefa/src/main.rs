@@ -4,7 +4,6 @@
 //! it does, and what it does not prove.
 
 mod admin;
-mod bytes;
 mod control;
 mod counter;
 mod device;
@@ -26,9 +25,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use vpci::lock;
 use vpci::pci::PciId;
 use vpci::wire::Ends;
+use vpci::{bytes, lock};
 
 use crate::device::{Api, Device, LAYOUT};
 use crate::fabric::Gid;

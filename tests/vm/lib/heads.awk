@@ -25,7 +25,9 @@
 #     # boot: --append=log_buf_len=8M how the guest is booted, beyond what all lanes have
 #     # vhca: --cap NAME=VALUE        it has a virtual ConnectX for each such line, with these options before those of UVERBS_VHCA_OPTIONS
 #     # vefa: --cap NAME=VALUE        the same of a virtual EFA and UVERBS_VEFA_OPTIONS; not both in one lane
-#     # nic: PATH,PEER                it has a network interface of virtio, with a wire between these sockets, as of a card's --wire
+#     # verdma: --lose NUMBER         the same of a virtual eRDMA and UVERBS_VERDMA_OPTIONS
+#     # nic: PATH,PEER mac=MAC        it has a network interface of virtio, with a wire between these sockets, as of a card's --wire, or
+#                                     without one, and with a hardware address, if it says so
 #     # peer: FILE.sh                 a second guest beside it, with a script beside this one and a head of its own (lib/far.sh); wires go
 #                                     from one to the other
 #     # cargo: VARIABLE build ...     an executable, or a library for C, that cargo builds; the guest finds its path in VARIABLE
@@ -47,7 +49,7 @@
 # It fails if a head says something else, or if what it says does not fit together.
 
 BEGIN {
-    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|nic|peer|cargo|compile|static|roots|systems|monitors|datapath|consumers"
+    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|verdma|nic|peer|cargo|compile|static|roots|systems|monitors|datapath|consumers"
     keys = keys "|crates|compile-each|module|passes|tests"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Virtual hardware of the lanes of tests/vm/run: the kernel's own drivers on devices that are programs.
 
-The devices are tests/vhca, a ConnectX, and tests/vefa, an EFA, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
+The devices are tests/vhca, a ConnectX, tests/vefa, an EFA, and tests/verdma, an eRDMA, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
 not have. It is unpacked into the cache, not installed, and started by its own loader with its own libraries.
 
 `prepare_qemu` returns the QEMU; `Devices` are those of one boot.
@@ -14,8 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+# The programs, which are also the keys of heads.
+KINDS = ["vhca", "vefa", "verdma"]
 # The guest's ends of the devices' control lines.
-CONTROLS = {"MLX5_CONTROL": "/dev/ttyS1", "MLX5_CONTROL_2": "/dev/ttyS2", "EFA_CONTROL": "/dev/ttyS1", "EFA_CONTROL_2": "/dev/ttyS2"}
+CONTROLS = {f"{name}_CONTROL{suffix}": tty for name in ["MLX5", "EFA", "ERDMA"] for suffix, tty in [("", "/dev/ttyS1"), ("_2", "/dev/ttyS2")]}
 # The machine, and its serial ports after the first. The high-precision timer is off: with it one boot in some tens hangs early under
 # emulation.
 X86 = (",hpet=off", "isa-serial")
@@ -81,7 +83,8 @@ class Devices:
         self.owns_home = home is None
         self.home = home or Path(tempfile.mkdtemp(prefix="vhca-"))
         self.sockets, self.processes = [], []
-        self.nics = [[self.home / end for end in ends.split(",")] for ends in nics]
+        # Each the ends of its wire, if it has one, and options.
+        self.nics = [[[self.home / end for end in word.split(",")] if "=" not in word else word for word in line.split()] for line in nics]
         try:
             for number, (binary, *arguments) in enumerate(cards):
                 self.start(binary, out, f"-{number + 1}" if number else "", arguments)
@@ -125,11 +128,15 @@ class Devices:
                 f"-device {device}",
                 f"-chardev socket,id=control{number},path={control} -device {serial},chardev=control{number}",
             ]
-        for number, (own, peer) in enumerate(self.nics):
-            options += [
-                f"-netdev dgram,id=wire{number},local.type=unix,local.path={own},remote.type=unix,remote.path={peer}",
-                f"-device virtio-net-pci,netdev=wire{number},romfile=",
-            ]
+        for number, nic in enumerate(self.nics):
+            wire = next((word for word in nic if isinstance(word, list)), None)
+            if wire:
+                end = "dgram,local.type=unix,local.path={},remote.type=unix,remote.path={}".format(*wire)
+            else:
+                # Nobody else is on it.
+                end = f"hubport,hubid={number}"
+            more = "".join(f",{word}" for word in nic if isinstance(word, str))
+            options += [f"-netdev {end},id=wire{number}", f"-device virtio-net-pci,netdev=wire{number},romfile={more}"]
         return " ".join(options)
 
     def stop(self):

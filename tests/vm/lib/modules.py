@@ -24,6 +24,8 @@ MODULES = {
     "siw": Module("drivers/infiniband/sw/siw", "RDMA_SIW"),
     # The driver of Amazon's Elastic Fabric Adapter.
     "efa": Module("drivers/infiniband/hw/efa", "INFINIBAND_EFA"),
+    # The driver of Alibaba's elastic RDMA.
+    "erdma": Module("drivers/infiniband/hw/erdma", "INFINIBAND_ERDMA"),
 }
 # The directory in a root that has what a build needs.
 WORK = "build"

@@ -1,21 +1,26 @@
 //! Little-endian numbers at fixed places in entries.
 
 /// Reads numbers. Beyond the end they are zero, so that no length from a guest stops the model.
-pub(crate) trait Bytes {
+pub trait Bytes {
+    /// The bytes at a place.
     fn array<const N: usize>(&self, at: usize) -> [u8; N];
 
+    /// One byte.
     fn u8(&self, at: usize) -> u8 {
         self.array::<1>(at)[0]
     }
 
+    /// Two bytes.
     fn u16(&self, at: usize) -> u16 {
         u16::from_le_bytes(self.array(at))
     }
 
+    /// Four bytes.
     fn u32(&self, at: usize) -> u32 {
         u32::from_le_bytes(self.array(at))
     }
 
+    /// Eight bytes.
     fn u64(&self, at: usize) -> u64 {
         u64::from_le_bytes(self.array(at))
     }
@@ -31,21 +36,26 @@ impl Bytes for [u8] {
 }
 
 /// Writes numbers. A number that does not fit is not written.
-pub(crate) trait BytesMut {
+pub trait BytesMut {
+    /// Writes bytes at a place.
     fn put(&mut self, at: usize, bytes: &[u8]);
 
+    /// One byte.
     fn put_u8(&mut self, at: usize, value: u8) {
         self.put(at, &[value]);
     }
 
+    /// Two bytes.
     fn put_u16(&mut self, at: usize, value: u16) {
         self.put(at, &value.to_le_bytes());
     }
 
+    /// Four bytes.
     fn put_u32(&mut self, at: usize, value: u32) {
         self.put(at, &value.to_le_bytes());
     }
 
+    /// Eight bytes.
     fn put_u64(&mut self, at: usize, value: u64) {
         self.put(at, &value.to_le_bytes());
     }
