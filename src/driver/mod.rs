@@ -14,6 +14,7 @@ pub(crate) mod cursor;
 pub(crate) mod efa;
 mod flow;
 pub(crate) mod list;
+pub(crate) mod mana;
 pub(crate) mod mlx5;
 mod others;
 mod plans;
@@ -44,6 +45,8 @@ macro_rules! with_drivers {
                 Efa: efa Box, shared receives in Efa;
                 /// siw.
                 Siw: siw Box, shared receives in Siw;
+                /// mana.
+                Mana: mana Box, shared receives in Mana;
             ]
             $($more)*
         }

@@ -63,6 +63,9 @@ fn both_sides_use_what_both_have() {
 fn inline_bytes_are_copied_when_they_are_posted() {
     on_every_connecting_device(|target| {
         let (mut one, mut two) = rc_pair(target);
+        if one.qp.capacity().inline == 0 {
+            return skip(target, "no inline data");
+        }
         two.receive(1, 0..64);
         let mut bytes = *b"inline";
         one.qp.post_send(&[SendRequest::inline(9, Operation::Send, &bytes).signaled()]).unwrap();

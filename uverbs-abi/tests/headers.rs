@@ -29,6 +29,7 @@ const KERNEL: &[&str] = &[
     "rdma/rdma_user_rxe.h",
     "rdma/siw-abi.h",
     "rdma/efa-abi.h",
+    "rdma/mana-abi.h",
     "rdma/mlx5-abi.h",
     "rdma/mlx5_user_ioctl_cmds.h",
     "rdma/mlx5_user_ioctl_verbs.h",
