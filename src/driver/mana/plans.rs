@@ -129,6 +129,8 @@ pub(super) struct Registered {
 
 impl Registered {
     fn new(track: Track, sides: [Arc<CompletionSide>; 2], memory: [Mapping; 4]) -> Self {
+        // An earlier queue pair may have had the same numbers, and have left entries.
+        track.reset(sides.each_ref().map(|side| side.written()));
         let track = Arc::new(track);
         let [sends, receives] = &sides;
         let entry = |sends, receives| Entry { track: track.clone(), sends, receives };

@@ -93,6 +93,11 @@ impl FillReceives for Filled<'_> {
 impl Bench {
     /// In the reset state.
     pub(super) fn fresh() -> Self {
+        Self::beside(&[])
+    }
+
+    /// Likewise, with a completion queue that has entries with these words of earlier queue pairs.
+    pub(super) fn beside(earlier: &[[u32; 16]]) -> Self {
         let page = Mapping::block(PAGE).unwrap();
         let mut plan = Box::new(CqPlan::new("test", 4, page.clone()).unwrap());
         let entries = plan.asked(4);
@@ -100,6 +105,9 @@ impl Bench {
         let cq = plan.memory().unwrap().clone();
         let queue = plan.open(made(&Nobody)).unwrap();
         let side = own("test", queue.side()).unwrap();
+        for (i, entry) in earlier.iter().enumerate() {
+            assert!(cq.write(i * ENTRY, entry.map(u32::to_le).as_bytes()));
+        }
         let cap =
             QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 0 };
         let limits = Limits { requests: 8, pieces: 4, entries: 64 };
@@ -109,7 +117,16 @@ impl Bench {
         let response = CreateRcQpResp { queue_id: [SENDS, 0x41, ANSWERS, NUMBER] };
         plan.payload().1.copy_from_slice(response.as_bytes());
         let QpQueues { sends, receives, .. } = plan.open(made(&Nobody)).unwrap();
-        Self { queue, sends, receives: receives.unwrap(), page, rings, cq, entries, written: entries }
+        Self {
+            queue,
+            sends,
+            receives: receives.unwrap(),
+            page,
+            rings,
+            cq,
+            entries,
+            written: entries + earlier.len() as u32,
+        }
     }
 
     /// Ready to send.

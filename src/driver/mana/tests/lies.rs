@@ -36,6 +36,18 @@ fn entries_that_fit_no_request_are_skipped() {
 }
 
 #[test]
+fn entries_of_an_earlier_queue_pair_with_the_same_numbers_are_skipped() {
+    let mut entry = [0; 16];
+    (entry[0], entry[2], entry[15]) = (kind::ARMED.into(), FIRST & 0xff_ffff, ANSWERS | 1 << 29);
+    let mut bench = Bench::beside(&[entry]);
+    bench.connect(FIRST);
+    bench.send(1).unwrap();
+    assert_eq!(bench.done(), []);
+    bench.acknowledge(FIRST);
+    assert_eq!(bench.done(), [(1, wc_status::SUCCESS)]);
+}
+
+#[test]
 fn more_bytes_than_a_receive_has_are_an_error() {
     let mut bench = Bench::new();
     bench.receive(&[10]).unwrap();
