@@ -60,7 +60,6 @@ const OUTSIDE: [(&str, &[&str]); 5] = [
         ],
     ),
     ("siw", &["src/driver/mod.rs"]),
-    ("mana", &["src/driver/mod.rs"]),
     (
         "efa",
         &[
@@ -70,6 +69,7 @@ const OUTSIDE: [(&str, &[&str]); 5] = [
             "uverbs-c/src/providers/mod.rs",
         ],
     ),
+    ("mana", &["src/driver/mod.rs"]),
 ];
 
 /// Files that pass on requests in the layout of one driver's rings.

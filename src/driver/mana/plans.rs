@@ -206,11 +206,13 @@ impl QpPlan {
             ("receives", cap.max_recv_wr, requests),
             ("pieces of a send", cap.max_send_sge, pieces),
             ("pieces of a receive", cap.max_recv_sge, pieces),
-            ("bytes of inline data", cap.max_inline_data, 0),
         ] {
             if given > most {
                 return Err(Error::beyond(op, what, given, most));
             }
+        }
+        if cap.max_inline_data > 0 {
+            return Err(Error::beyond(op, "bytes of inline data", cap.max_inline_data, 0));
         }
         // A write with immediate data needs the room of one piece more.
         let (send, receive) =
