@@ -15,6 +15,7 @@ pub(crate) mod efa;
 pub(crate) mod erdma;
 mod flow;
 pub(crate) mod list;
+pub(crate) mod mana;
 pub(crate) mod mlx5;
 mod others;
 mod plans;
@@ -47,6 +48,8 @@ macro_rules! with_drivers {
                 Siw: siw Box, shared receives in Siw;
                 /// erdma.
                 Erdma: erdma Box, shared receives in Erdma;
+                /// mana.
+                Mana: mana Box, shared receives in Mana;
             ]
             $($more)*
         }

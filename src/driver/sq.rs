@@ -1,5 +1,7 @@
 //! The send queues of all drivers.
 
+use uverbs_abi::write::ModifyQp;
+
 use super::list::{rings, stored};
 #[cfg(feature = "raw")]
 use super::request::Refused;
@@ -77,6 +79,11 @@ impl Sends {
     /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first.
     pub(crate) fn take_late(&mut self, each: impl FnMut(Late)) {
         with_sends!(&mut self.0, ring => ring.take_late(each));
+    }
+
+    /// The kernel has changed attributes of the queue pair.
+    pub(crate) fn changed(&mut self, request: &ModifyQp) {
+        with_sends!(&mut self.0, ring => ring.changed(request));
     }
 
     /// The queue pair has entered a state.

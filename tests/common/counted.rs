@@ -5,6 +5,7 @@ use uverbs::{
 };
 
 use super::counting::LONG;
+use super::sides::connected;
 use super::{Side, connect};
 
 pub fn counter() -> CompletionCounter {
@@ -12,7 +13,7 @@ pub fn counter() -> CompletionCounter {
 }
 
 pub fn make(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<Rc> {
-    pd.rc(cq).inline(64).create().unwrap()
+    connected(pd, cq)
 }
 
 /// Two sides, connected after `bind` was called with them.

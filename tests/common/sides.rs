@@ -168,10 +168,19 @@ pub fn options_of(context: &Context) -> Result<ConnectionOptions> {
     Ok(ConnectionOptions::new(1, gid.index as u8).access(ALL))
 }
 
+/// A connection, with room for inline data if the device has any.
+pub fn connected(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<Rc> {
+    match pd.rc(cq).inline(64).create() {
+        Err(error) if error.hint().is_some_and(|hint| hint.contains("bytes of inline data")) => {
+            pd.rc(cq).create().unwrap()
+        }
+        made => made.unwrap(),
+    }
+}
+
 pub fn rc_pair_with(target: &Target, change: impl Fn(&mut ConnectionOptions)) -> (Side<Rc>, Side<Rc>) {
     let context = target.open();
-    let make = |pd: &ProtectionDomain, cq: &CompletionQueue| pd.rc(cq).inline(64).create().unwrap();
-    let (mut one, mut two) = (Side::new(&context, make), Side::new(&context, make));
+    let (mut one, mut two) = (Side::new(&context, connected), Side::new(&context, connected));
     let mut options = options(&context);
     change(&mut options);
     connect_with(&options, &mut one.qp, &mut two.qp);

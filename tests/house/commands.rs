@@ -141,7 +141,7 @@ impl Known {
         let kernels = kernels.lines().filter_map(|line| line.trim().split('"').nth(1).map(str::to_owned));
         let manifests =
             ["", "uverbs-abi", "uverbs-c", "uverbs-c/mlx5", "uverbs-c/efa", "tests/random", "tests/vefa"];
-        let manifests = manifests.iter().chain(&["tests/verdma", "tests/vhca", "tests/vpci"]);
+        let manifests = manifests.iter().chain(&["tests/verdma", "tests/vhca", "tests/vmana", "tests/vpci"]);
         let name = |place: &&str| between(&read(Path::new(place).join("Cargo.toml")), "\nname = \"", "\"");
         let known = Self {
             lanes: heads.keys().cloned().collect(),

@@ -34,7 +34,7 @@ const LISTS: &[&str] = &["src/driver/flow.rs", "src/driver/mod.rs", "src/driver/
 
 /// The files outside their folders that name drivers, where others may not. `mod.rs` has the list. The other files of the library are about
 /// parts that drivers share with the soft device, or that one driver has in addition.
-const OUTSIDE: [(&str, &[&str]); 5] = [
+const OUTSIDE: [(&str, &[&str]); 6] = [
     (
         "mlx5",
         &[
@@ -71,6 +71,7 @@ const OUTSIDE: [(&str, &[&str]); 5] = [
         ],
     ),
     ("erdma", &["src/driver/mod.rs"]),
+    ("mana", &["src/driver/mod.rs"]),
 ];
 
 /// Files that pass on requests in the layout of one driver's rings.
@@ -133,7 +134,7 @@ fn name_parts(line: &str) -> impl Iterator<Item = String> {
 }
 
 /// The drivers, each with a folder of its own in `src/driver`.
-pub(super) const NAMES: [&str; 5] = ["mlx5", "rxe", "siw", "efa", "erdma"];
+pub(super) const NAMES: [&str; 6] = ["mlx5", "rxe", "siw", "efa", "erdma", "mana"];
 
 #[test]
 fn drivers_are_named_where_they_are_at_home() {

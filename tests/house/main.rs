@@ -305,6 +305,8 @@ const LOCKS: &[&str] = &[
     "src/kernel/process.rs",
     "src/driver/efa/completions.rs",
     "src/driver/efa/track.rs",
+    "src/driver/mana/side.rs",
+    "src/driver/mana/track.rs",
     "src/driver/mlx5/completions.rs",
     "src/driver/mlx5/state.rs",
     "src/verbs/qp/multicast.rs",

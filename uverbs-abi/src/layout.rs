@@ -3,7 +3,7 @@
 //! The crate's structs and numbers are written as tables with the macros of this file. A table is the definition, its check at compile time
 //! and its entry in [`structs`] or [`numbers`], so that none of the three can be forgotten.
 
-use crate::{cm, efa, erdma, flow, ids, ioctl, mlx5, netlink, rxe, siw, types, write};
+use crate::{cm, efa, erdma, flow, ids, ioctl, mana, mlx5, netlink, rxe, siw, types, write};
 
 /// One struct of the ABI.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,7 @@ pub fn structs() -> impl Iterator<Item = &'static StructInfo> {
         efa::STRUCTS,
         efa::io::STRUCTS,
         erdma::STRUCTS,
+        mana::STRUCTS,
     ];
     write::STRUCTS.iter().chain(TABLES).copied().flatten()
 }
@@ -81,6 +82,7 @@ pub fn numbers() -> impl Iterator<Item = &'static Number> {
         efa::NUMBERS,
         efa::io::NUMBERS,
         erdma::NUMBERS,
+        mana::NUMBERS,
     ];
     let ids = ids::TABLES.iter().chain(mlx5::ids::TABLES).chain(efa::ids::TABLES).copied().flatten();
     ids.chain(types::VALUES).chain(types::FLAGS).chain(TABLES).copied().flatten()

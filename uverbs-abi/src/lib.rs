@@ -1,7 +1,7 @@
 //! Layouts and numbers of the Linux kernel's uverbs ABI.
 //!
 //! This crate describes the commands of `/dev/infiniband/uverbsN`: the ioctl ([`ioctl`]), the numbers in it ([`ids`]), the request
-//! and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`], [`rxe`], [`siw`], [`efa`], [`erdma`]), values of fields
+//! and response structs ([`mod@write`], [`flow`]), the driver payloads ([`mlx5`], [`rxe`], [`siw`], [`efa`], [`erdma`], [`mana`]), values of fields
 //! ([`types`]), the netlink messages that find a device ([`netlink`]), and the commands of the connection manager
 //! `/dev/infiniband/rdma_cm` ([`cm`]). It makes no system calls. The crate `uverbs` is a userspace driver built on it, which most
 //! programs use instead.
@@ -38,6 +38,7 @@ pub mod erdma;
 pub mod flow;
 pub mod ids;
 pub mod ioctl;
+pub mod mana;
 pub mod mlx5;
 pub mod netlink;
 pub mod rxe;

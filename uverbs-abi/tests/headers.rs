@@ -30,6 +30,7 @@ const KERNEL: &[&str] = &[
     "rdma/siw-abi.h",
     "rdma/efa-abi.h",
     "rdma/erdma-abi.h",
+    "rdma/mana-abi.h",
     "rdma/mlx5-abi.h",
     "rdma/mlx5_user_ioctl_cmds.h",
     "rdma/mlx5_user_ioctl_verbs.h",

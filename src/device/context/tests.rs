@@ -99,11 +99,11 @@ fn an_unknown_driver_is_told_nothing() {
         bare("mr.register"),
         bare("mr.register"),
     ];
-    assert_eq!(without_queues(driver_id::MANA), expected);
-    let error = open(driver_id::MANA).0.create_cq(4).unwrap_err();
+    assert_eq!(without_queues(driver_id::IONIC), expected);
+    let error = open(driver_id::IONIC).0.create_cq(4).unwrap_err();
     // The error names all drivers that have them.
     assert!(
-        error.hint().is_some_and(|hint| hint.contains("the soft device, rxe, mlx5, efa, siw, erdma")),
+        error.hint().is_some_and(|hint| hint.contains("the soft device, rxe, mlx5, efa, siw, erdma, mana")),
         "{error}"
     );
 }
@@ -187,6 +187,31 @@ fn erdma_has_room_for_its_answer() {
     // No page of doorbells can be mapped.
     assert!(context.create_cq(3).is_err());
     assert!(sent.lock().unwrap().iter().all(|(op, ..)| *op != "cq.create"), "nothing is left behind");
+}
+
+/// `mana_ib_alloc_ucontext`, hw/mana/main.c, Linux 7.3: a request must be empty, and the response has 8 bytes.
+#[test]
+fn mana_has_room_for_its_answers() {
+    let (context, sent) = open(driver_id::MANA);
+    context.query_device().unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let region = pd.register(4096, AccessFlags::LOCAL_WRITE).unwrap();
+    let expected = [
+        ("context.create", None, Some(8)),
+        bare("async_event.create"),
+        bare("device.query"),
+        DOMAIN,
+        bare("mr.register"),
+    ];
+    assert_eq!(*sent.lock().unwrap(), expected);
+    refused(pd.create_srq(4));
+    refused(context.create_indirection_table(&[]));
+    refused(context.open_xrcd());
+    assert_eq!(sent.lock().unwrap().len(), expected.len(), "no command was sent for what is refused");
+    drop(region);
+    // The device of this test reports limits of zero.
+    assert_eq!(context.create_cq(3).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(sent.lock().unwrap().iter().all(|(op, ..)| *op != "cq.destroy"), "nothing was created");
 }
 
 /// As libibverbs' providers format it: `mlx5_query_device_ex`, `rxe_query_device` and `efa_query_device_ex`, rdma-core 65.

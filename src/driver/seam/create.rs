@@ -134,6 +134,11 @@ pub(crate) trait CqSide: Any + Debug + Send + Sync {
         false
     }
 
+    /// The hint for a kind of event that the driver never makes, and that its kernel half refuses without a reason.
+    fn lacks_events(&self, _solicited_only: bool) -> Option<&'static str> {
+        None
+    }
+
     /// Requests an event for drivers of which only some queues have a doorbell. Returns false if a command must request the event, which
     /// the kernel may refuse. With `are_told`, the caller reports each event that it has read by [`CqSide::tell`].
     fn arm_apart(&self, _solicited_only: bool, _are_told: bool) -> bool {

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 
 use uverbs_abi::types::SendFlags;
+use uverbs_abi::write::ModifyQp;
 
 #[cfg(feature = "raw")]
 use super::OwnRing;
@@ -90,6 +91,10 @@ pub(crate) trait SendRing {
     /// In the error state: removes the requests that the device does not read any more and has not flushed, oldest first. Most drivers flush
     /// every request.
     fn take_late(&mut self, _each: impl FnMut(Late)) {}
+
+    /// The kernel has changed the attributes of the queue pair that the mask of the request names. If the state is one of them,
+    /// [`SendRing::enter`] follows. With some drivers the queue assigns what the device assigns with others, such as the numbers of packets.
+    fn changed(&mut self, _request: &ModifyQp) {}
 
     /// The queue pair has entered a state. With some drivers the kernel keeps it.
     fn enter(&mut self, _state: u8) {}

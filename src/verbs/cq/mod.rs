@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use uverbs_abi::ids::cq::{self, create};
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::write::{
@@ -123,8 +124,13 @@ impl CompletionQueueCore {
     /// reads.
     #[inline(never)]
     fn notify_apart(&self, solicited_only: bool, are_told: bool) -> Result<()> {
-        if self.context().is_here() && self.side.arm_apart(solicited_only, are_told) {
-            return Ok(());
+        if self.context().is_here() {
+            if self.side.arm_apart(solicited_only, are_told) {
+                return Ok(());
+            }
+            if let Some(hint) = self.side.lacks_events(solicited_only) {
+                return Err(Error::refused("cq.notify", Errno::EOPNOTSUPP, hint));
+            }
         }
         let hint = "the device sends events for all completions of queues with a channel: not only for solicited ones, and not for other queues";
         let asked = self.context().request_event("cq.notify", self.id(), solicited_only);

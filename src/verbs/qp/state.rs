@@ -289,6 +289,7 @@ impl<T: QpType> QueuePair<T> {
         if attributes.mask().contains(QpAttrMask::AV) {
             (self.peer, self.is_peer_settled) = (request.dest.dgid, false);
         }
+        self.sends.changed(request);
         if attributes.mask().contains(QpAttrMask::STATE) {
             if request.qp_state == qp_state::RESET {
                 self.shared.windows.reset();

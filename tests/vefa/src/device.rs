@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use vpci::pci::{Bar, Interrupts, Layout};
-use vpci::{Fault, Memory};
+use vpci::{Fault, Memory, Table};
 
 use crate::admin::{AdminQueue, Faults, Trace};
 use crate::counter::Counter;
@@ -16,7 +16,6 @@ use crate::queue::{Cq, Qp};
 use crate::region::Region;
 use crate::registers::Registers;
 use crate::statistics::Statistics;
-use crate::table::Table;
 
 /// The BAR of doorbells: a page for each user.
 pub(crate) const DOORBELL_BAR: u16 = 4;

@@ -16,7 +16,6 @@ mod random;
 mod region;
 mod registers;
 mod statistics;
-mod table;
 
 use std::error::Error;
 use std::path::PathBuf;

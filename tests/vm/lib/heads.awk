@@ -26,6 +26,7 @@
 #     # vhca: --cap NAME=VALUE        it has a virtual ConnectX for each such line, with these options before those of UVERBS_VHCA_OPTIONS
 #     # vefa: --cap NAME=VALUE        the same of a virtual EFA and UVERBS_VEFA_OPTIONS; not both in one lane
 #     # verdma: --lose NUMBER         the same of a virtual eRDMA and UVERBS_VERDMA_OPTIONS
+#     # vmana: --cap NAME=VALUE       the same of a virtual MANA and UVERBS_VMANA_OPTIONS
 #     # nic: PATH,PEER mac=MAC        it has a network interface of virtio, with a wire between these sockets, as of a card's --wire, or
 #                                     without one, and with a hardware address, if it says so
 #     # peer: FILE.sh                 a second guest beside it, with a script beside this one and a head of its own (lib/far.sh); wires go
@@ -49,7 +50,7 @@
 # It fails if a head says something else, or if what it says does not fit together.
 
 BEGIN {
-    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|verdma|nic|peer|cargo|compile|static|roots|systems|monitors|datapath|consumers"
+    keys = "kernels|by default|due|order|limit|only|packages|boot|vhca|vefa|verdma|vmana|nic|peer|cargo|compile|static|roots|systems|monitors|datapath|consumers"
     keys = keys "|crates|compile-each|module|passes|tests"
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Virtual hardware of the lanes of tests/vm/run: the kernel's own drivers on devices that are programs.
 
-The devices are tests/vhca, a ConnectX, tests/vefa, an EFA, and tests/verdma, an eRDMA, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
+The devices are tests/vhca, a ConnectX, tests/vefa, an EFA, tests/verdma, an eRDMA, and tests/vmana, a MANA, which QEMU reaches over vfio-user: that needs QEMU 10.1 or later, which bookworm and trixie do
 not have. It is unpacked into the cache, not installed, and started by its own loader with its own libraries.
 
 `prepare_qemu` returns the QEMU; `Devices` are those of one boot.
@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 # The programs, which are also the keys of heads.
-KINDS = ["vhca", "vefa", "verdma"]
+KINDS = ["vhca", "vefa", "verdma", "vmana"]
 # The guest's ends of the devices' control lines.
-CONTROLS = {f"{name}_CONTROL{suffix}": tty for name in ["MLX5", "EFA", "ERDMA"] for suffix, tty in [("", "/dev/ttyS1"), ("_2", "/dev/ttyS2")]}
+CONTROLS = {f"{name}_CONTROL{suffix}": tty for name in ["MLX5", "EFA", "ERDMA", "MANA"] for suffix, tty in [("", "/dev/ttyS1"), ("_2", "/dev/ttyS2")]}
 # The machine, and its serial ports after the first. The high-precision timer is off: with it one boot in some tens hangs early under
 # emulation.
 X86 = (",hpet=off", "isa-serial")

@@ -7,11 +7,13 @@ pub mod control;
 mod memory;
 pub mod pci;
 mod server;
+mod table;
 pub mod transport;
 pub mod wire;
 
 pub use memory::{Fault, Memory};
 pub use server::{Device, Shared, lock, serve};
+pub use table::Table;
 
 /// A hardware address on the command line, as in 52:54:00:ca:fe:01.
 pub fn mac(text: &str) -> Result<[u8; 6], String> {

@@ -148,10 +148,13 @@ impl QueuePair {
     pub fn modify(
         &self,
         request: &ModifyQp,
-        sends: Option<&mut SendQueue>,
+        mut sends: Option<&mut SendQueue>,
         receives: Option<&mut ReceiveQueue>,
     ) -> Result<()> {
         self.shared.modify(self.type_, request)?;
+        if let Some(sends) = &mut sends {
+            sends.changed(request);
+        }
         if QpAttrMask::from_bits_retain(request.attr_mask).contains(QpAttrMask::STATE) {
             self.entered(request.qp_state, sends, receives);
         }

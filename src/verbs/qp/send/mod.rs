@@ -7,6 +7,7 @@ mod parts;
 
 use nix::errno::Errno;
 use uverbs_abi::types::{SendFlags, qp_state};
+use uverbs_abi::write::ModifyQp;
 
 use self::batch::Counting;
 pub use self::batch::{Batch, FillSends};
@@ -367,6 +368,11 @@ impl SendQueue {
             self.bound.iter_mut().for_each(|bound| bound.retract());
         }
         error.hinted_if(ErrorKind::InvalidInput, others.unwrap_or(NOT_READY))
+    }
+
+    /// The kernel has changed attributes of the queue pair. If the state is one of them, [`SendQueue::enter`] follows.
+    pub(super) fn changed(&mut self, request: &ModifyQp) {
+        self.sends.changed(request);
     }
 
     /// The queue pair has entered a state.

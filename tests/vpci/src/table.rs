@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Objects with numbers from a range. A free number is assigned again only after all others, so that the use of a destroyed object is
 /// detected.
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub struct Table<T> {
     entries: BTreeMap<u32, T>,
     first: u32,
     count: u32,
@@ -14,12 +14,12 @@ pub(crate) struct Table<T> {
 
 impl<T> Table<T> {
     /// Numbers from `first` on, `count` of them.
-    pub(crate) fn new(first: u32, count: u32) -> Self {
+    pub fn new(first: u32, count: u32) -> Self {
         Self { entries: BTreeMap::new(), first, count, next: 0 }
     }
 
     /// Adds an object if there are fewer than `most`, and returns its number.
-    pub(crate) fn insert(&mut self, most: u32, value: T) -> Option<u32> {
+    pub fn insert(&mut self, most: u32, value: T) -> Option<u32> {
         if self.entries.len() >= most.min(self.count) as usize {
             return None;
         }
@@ -33,39 +33,53 @@ impl<T> Table<T> {
         }
     }
 
-    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+    /// The object of a number.
+    pub fn get(&self, number: u32) -> Option<&T> {
         self.entries.get(&number)
     }
 
-    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+    /// The object of a number, to be changed.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.entries.get_mut(&number)
     }
 
-    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+    /// Removes an object.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
         self.entries.remove(&number)
     }
 
-    pub(crate) fn has(&self, number: u32) -> bool {
+    /// Whether there is an object with this number.
+    pub fn has(&self, number: u32) -> bool {
         self.entries.contains_key(&number)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+    /// All objects with their numbers, the lowest first.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.entries.iter().map(|(number, value)| (*number, value))
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    /// All objects.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.values()
     }
 
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    /// All objects, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.values_mut()
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The number of objects.
+    pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Removes all objects.
+    pub fn clear(&mut self) {
         self.entries.clear();
     }
 }
