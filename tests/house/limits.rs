@@ -24,8 +24,23 @@ const OTHERS: &[(&str, &[&str])] = &[
             "rxe has messages of 8 MiB at most",
             "send larger ones in parts, or use a newer kernel",
             "smaller packets cost bandwidth, and both sides must have one size",
+            "the MTU of a switch or an interface between the hosts is smaller: make it larger, or let programs use smaller packets",
             "ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; Docker: --ulimit memlock=-1; all users: /etc/security/limits.d",
             "| `max_msg_sz` of rxe | 8 MiB | 2 GiB | 2 GiB |",
+        ],
+    ),
+    (
+        "a step or a value of `uverbs verify`, which prints what was expected and seen beside it",
+        &[
+            "bytes out, read and received, and writes",
+            "more than zero",
+            "packets and bytes",
+            "post a write of 8 bytes",
+            "query the device: limits",
+            "room for them",
+            "the length of inline bytes",
+            "the limit after that",
+            "write 8 bytes, until it has completed",
         ],
     ),
     (
@@ -97,6 +112,9 @@ const OTHERS: &[(&str, &[&str])] = &[
             "maximum available device memory",
             "supported: packets, bytes",
             "takes nothing more from its shared receive queue",
+            "requests of a receive queue (max_recv_wr)",
+            "requests of a send queue (max_send_wr)",
+            "a queue pair without room",
         ],
     ),
 ];

@@ -229,6 +229,8 @@ fn one_file_sends_commands() {
         "self.take(",
         "self.check(",
         "if !self.was_asked(here) {",
+        // `here` is the answer of a queue of this device, and the only way to have one.
+        "debug_assert!(self.was_asked(here)",
         "if !self.owner.is_here() {",
     ];
     let (mut ways, mut asked) = (Vec::new(), false);
@@ -305,6 +307,7 @@ const LOCKS: &[&str] = &[
     "src/kernel/process.rs",
     "src/driver/efa/completions.rs",
     "src/driver/efa/track.rs",
+    "src/driver/erdma/completions.rs",
     "src/driver/mana/side.rs",
     "src/driver/mana/track.rs",
     "src/driver/mlx5/completions.rs",

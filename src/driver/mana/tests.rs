@@ -190,7 +190,7 @@ impl Bench {
 
     /// The device writes an entry: these words of data, and the queue.
     pub(super) fn complete(&mut self, words: &[u32], queue: u32, is_send: bool) {
-        let owner = self.written / self.entries & 7;
+        let owner = (self.written / self.entries) & 7;
         self.complete_as(words, queue & 0xff_ffff | u32::from(is_send) << 24 | owner << 29);
         self.written = self.written.wrapping_add(1);
     }

@@ -18,6 +18,7 @@ mod form;
 mod frames;
 mod hash;
 mod known;
+mod lead;
 mod messages;
 mod one_piece;
 mod receives;

@@ -15,7 +15,7 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::Form;
-use super::address::{self, Block};
+use super::lead::{Alone, Lead};
 use super::messages::start_to;
 use super::segments::{ETH_HEAD, UNIT, mode};
 use super::shape::Queues;
@@ -483,29 +483,6 @@ impl<const KIND: u8> Told for Starting<'_, KIND> {
     #[inline(always)]
     fn told(self, opcode: &Opcode<'_>) -> Self::Answer {
         self.sends.start::<KIND>(self.flags, opcode, self.head, self.srq)
-    }
-}
-
-/// The beginning of a request, which is written together with the control segment.
-trait Lead {
-    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]);
-}
-
-/// The control segment only.
-struct Alone;
-
-impl Lead for Alone {
-    #[inline(always)]
-    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {
-        units.put(unit(begin), control);
-    }
-}
-
-/// The control segment and the address of a datagram.
-impl Lead for &ToAddress<'_> {
-    #[inline(always)]
-    fn put(self, units: &mut Units, begin: u32, control: [u64; 2]) {
-        units.put(begin as usize, Block { control, to: address::units(self.ah, self.qp_num, self.qkey) });
     }
 }
 

@@ -91,11 +91,11 @@ fn one_entry_completes_all_requests_up_to_its_packet() {
     assert_eq!((one[0].wc.wr_id, one[0].wc.opcode), (1, wc_opcode::SEND));
     assert_eq!(bench.bell(Doorbell::ARM), (ANSWERS, 1, FIRST), "not before all have completed");
     assert_eq!(bench.done(), [(3, OK)]);
-    assert_eq!(bench.bell(Doorbell::ARM), (ANSWERS, 1, FIRST + 3 & 0xff_ffff));
+    assert_eq!(bench.bell(Doorbell::ARM), (ANSWERS, 1, (FIRST + 3) & 0xff_ffff));
     assert_eq!(bench.sends.is_idle(), Some(false));
     bench.acknowledge(FIRST + 3);
     assert_eq!((bench.done(), bench.sends.is_idle()), (vec![(4, OK)], Some(true)));
-    assert_eq!(bench.bell(Doorbell::ARM), (ANSWERS, 1, FIRST + 4 & 0xff_ffff));
+    assert_eq!(bench.bell(Doorbell::ARM), (ANSWERS, 1, (FIRST + 4) & 0xff_ffff));
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl Device {
     fn execute_good(&mut self, command: &Command, out: &mut [u8]) -> Result<(), Status> {
         match command.code {
             ..0x20000 => self.execute_base(command, out),
-            ..0x30000 => self.execute_net(command, out),
+            0x20000..0x30000 => self.execute_net(command, out),
             _ => self.execute_rdma(command, out),
         }
     }
