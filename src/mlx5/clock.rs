@@ -22,10 +22,13 @@ const TRIES: u32 = 1000;
 /// use uverbs::mlx5::Clock;
 /// # fn main() -> uverbs::Result<()> {
 /// # let context = uverbs::devices()?.named("mlx5_0")?.open()?;
-/// # let completion: Option<uverbs::Completion> = None;
+/// # let mut cq = context.create_cq(4)?;
 /// let clock = Clock::of(&context)?;
-/// if let Some(ticks) = completion.and_then(|completion| completion.timestamp()) {
-///     println!("{} ns", clock.times()?.nanoseconds(ticks));
+/// let mut completions = uverbs::Completion::batch::<4>();
+/// let count = cq.poll(&mut completions);
+/// let times = clock.times()?;
+/// for completion in &completions[..count] {
+///     println!("{} ns", times.nanoseconds(completion.timestamp));
 /// }
 /// # Ok(())
 /// # }
