@@ -175,6 +175,12 @@ fn failed_sends_and_receives_in_one_queue_are_told_apart() {
 #[test]
 fn a_drained_queue_pair_has_everything_counted() {
     on_every_connecting_device(|target| {
+        if target.device.driver() == "erdma" {
+            return skip(
+                target,
+                "it does not say what became of requests without a completion behind all others",
+            );
+        }
         let context = target.open();
         let [written, received] = [(); 2].map(|()| counter());
         let (mut one, two) = bound(&context, |one, _| {
