@@ -116,7 +116,7 @@ pub(crate) trait SendRing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "raw"), expect(unreachable_pub))]
 pub enum Short {
-    /// None: the path for any request is as short. A single request takes that of [`SendRing::one`].
+    /// None: the path for any request is as short. A single request takes that of `SendRing::one`.
     Nothing,
     /// Requests of one piece. Others are refused with [`Refused::Lacks`].
     OnePiece,
