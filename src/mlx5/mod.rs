@@ -37,7 +37,9 @@ mod flow;
 mod header_action;
 mod matcher;
 mod matching;
+mod pacing;
 mod pool;
+mod qp_numbers;
 mod queries;
 mod reader;
 mod row;
@@ -53,7 +55,9 @@ pub use self::header_action::{HeaderAction, Reformat};
 #[cfg(feature = "raw")]
 pub use self::matcher::RawMatching;
 pub use self::matcher::{FlowAction, FlowMatcher, FlowTable, MatchedFlow, Matching};
+pub use self::pacing::{Pace, PacingEntry};
 pub use self::pool::{CounterPool, PoolCounter};
+pub use self::qp_numbers::{QpNumber, QpNumbers};
 pub use self::queries::PoolQueries;
 pub use self::reader::{PoolReader, Totals, Values};
 #[cfg(feature = "tokio")]

@@ -8,5 +8,6 @@ mod bound;
 mod bulk;
 mod bulk_queries;
 mod devx;
+mod numbers;
 mod offloads;
 mod rss;

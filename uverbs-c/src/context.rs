@@ -10,12 +10,12 @@ use uverbs::{ErrorKind, OpenOptions};
 
 use crate::abi::{self, Function};
 use crate::answer::{Answer, Code, EBADF, EINVAL, minus_one, or_null, returned};
-use crate::boundary::{Handed, Pointer, give_part, given_file, take_part};
+use crate::boundary::{Handed, Lock, Pointer, give_part, given_file, take_part};
 use crate::channel;
 use crate::cq;
 use crate::device::{self, Device};
-use crate::providers::has_devx;
 use crate::providers::rings::with_rings;
+use crate::providers::{Reserved, has_devx};
 use crate::slots::{FRONT, front, operations, set_poll};
 
 /// An open device, as C sees it: [`Whole`] without its first part.
@@ -23,6 +23,8 @@ use crate::slots::{FRONT, front, operations, set_poll};
 pub(crate) struct Context {
     c: abi::Context,
     pub(crate) context: uverbs::Context,
+    /// Numbers of queue pairs that the program has reserved.
+    pub(crate) reserved: Lock<Reserved>,
     _device: Arc<Device>,
 }
 
@@ -78,7 +80,8 @@ fn give(device: Arc<Device>, context: uverbs::Context) -> Pointer {
         // `__VERBS_ABI_IS_EXTENDED`: this is part of a `verbs_context`.
         abi_compat: Pointer::from_word(u64::MAX),
     };
-    let whole = Whole { front: front(), context: Context { c, context, _device: device } };
+    let context = Context { c, context, reserved: Lock::default(), _device: device };
+    let whole = Whole { front: front(), context };
     give_part(Box::new(whole), std::mem::offset_of!(Whole, context))
 }
 

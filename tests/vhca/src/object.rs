@@ -32,6 +32,10 @@ pub(crate) enum Kind {
     FlowEntry,
     Counter,
     CounterSet,
+    /// An entry of the rate table.
+    Rate,
+    /// A number that no queue pair gets.
+    ReservedQpn,
     /// Memory that such commands name.
     Umem,
     /// A user context, for commands that a program writes itself.
@@ -42,7 +46,7 @@ impl Kind {
     /// Kinds that share their numbers: a doorbell names a send queue or a queue pair, and a queue pair names a shared queue of any kind.
     fn space(self) -> Self {
         match self {
-            Self::Sq | Self::Rq => Self::Qp,
+            Self::Sq | Self::Rq | Self::ReservedQpn => Self::Qp,
             Self::XrcSrq | Self::Rmp => Self::Srq,
             kind => kind,
         }
@@ -171,7 +175,8 @@ impl Objects {
     }
 
     fn free_numbers(&self, kind: Kind, count: u64) -> Option<u64> {
-        const SHARED: [Kind; 6] = [Kind::Qp, Kind::Sq, Kind::Rq, Kind::Srq, Kind::XrcSrq, Kind::Rmp];
+        const SHARED: [Kind; 7] =
+            [Kind::Qp, Kind::Sq, Kind::Rq, Kind::ReservedQpn, Kind::Srq, Kind::XrcSrq, Kind::Rmp];
         let taken = |number| {
             let mut kinds = SHARED.into_iter().filter(|other| other.space() == kind.space()).chain([kind]);
             kinds.any(|kind| self.live.contains_key(&Handle(kind, number)))

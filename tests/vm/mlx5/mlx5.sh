@@ -8,7 +8,7 @@
 # limit: 1800
 # packages: gcc libc6-dev libibverbs-dev
 # DEVX, for counters in bulk. Without it, as in mlx5-beside, drivers and libraries send what they send to most cards.
-# vhca: --cap cmd_hca_cap.log_max_uctx=20
+# vhca: --cap cmd_hca_cap.log_max_uctx=20 --cap cmd_hca_cap.qos=1 --cap cmd_hca_cap.hca_cap_2=1 --cap cmd_hca_cap.general_obj_types=0x100000000000
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # cargo: EXAMPLE_COMPLETION_COUNTERS build --profile guest --example completion_counters
 # cargo: EXAMPLE_COUNTER_WATCH build --profile guest --example counter_watch
@@ -19,7 +19,7 @@
 # cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # compile: MLX5_PEER mlx5/peer.c -libverbs
 # tests: card_faults any::device any::queues asynchronous fork any::counters any::too_large allocations any::snapshots
-# tests: any::sampler card::bulk card::bulk_queries card::devx any::packets any::counted_packets any::flow_errno any::rules card::rss
+# tests: any::sampler card::bulk card::bulk_queries card::devx card::numbers any::packets any::counted_packets any::flow_errno any::rules card::rss
 # tests: card::offloads any::drain any::errno any::errno_objects any::lives cycles faults any::sweep any::threads
 # tests: firmware
 # shellcheck disable=SC2317  # `step` calls the functions by name

@@ -11,8 +11,11 @@ numbers! {
         CMD_OP_QUERY_HCA_CAP () = 0x100, "Opcode: asks for capabilities, see [`QueryHcaCapIn`].";
         CMD_OP_ALLOC_FLOW_COUNTER () = 0x939, "Opcode: allocates flow counters, see [`AllocFlowCounterIn`].";
         CMD_OP_QUERY_FLOW_COUNTER () = 0x93b, "Opcode: reads flow counters, see [`QueryFlowCounterIn`].";
+        CMD_OP_CREATE_GENERAL_OBJECT () = 0xa00, "Opcode: creates an object whose kind the command contains.";
+        OBJ_TYPE_RESERVED_QPN () = 0x2c, "Kind of a general object: numbers that no queue pair gets.";
         HCA_CAP_GENERAL () = 0x01, "Value of [`QueryHcaCapIn::op_mod`]: general capabilities, as they are set.";
         HCA_CAP_FLOW_TABLE () = 0x0f, "Value of [`QueryHcaCapIn::op_mod`]: flow tables, as they are set.";
+        HCA_CAP_GENERAL_2 () = 0x41, "Value of [`QueryHcaCapIn::op_mod`]: more general capabilities, as they are set.";
     }
     u8 "" {
         QUERY_FLOW_COUNTER_CLEAR () = 0x80, "Bit of [`QueryFlowCounterIn::clear`]: back to zero.";
@@ -26,6 +29,10 @@ numbers! {
     }
     usize "" {
         HCA_CAP_SIZE () = 4096, "Bytes of one kind of capabilities.";
+        CAP_HAS_GENERAL_2 () = 4, "Byte of the general capabilities with the bit [`CAP_HAS_2`].";
+        CAP_GENERAL_OBJ_TYPES () = 128, "First of eight bytes of the general capabilities: a bit for each kind of general object.";
+        CAP_2_LOG_RESERVED_QPNS () = 18,
+            "Byte of [`HCA_CAP_GENERAL_2`] in whose lowest five bits is the number of reserved queue pair numbers in a block, as a power of two.";
         CAP_FLOW_COUNTER_BULK_ALLOC () = 98,
             "Byte of the general capabilities `flow_counter_bulk_alloc`: a bit for each row of 128 counters times a power of two.";
         CAP_LOG_MAX_FLOW_COUNTER_BULK () = 105,
@@ -37,6 +44,7 @@ numbers! {
             "Most counters of one query: the answer has to be shorter than 64 KiB, and the number a multiple of 4.";
     }
     u8 "" {
+        CAP_HAS_2 () = 0x80, "Bit of the general capabilities: there are [`HCA_CAP_GENERAL_2`].";
         CAP_IP_VERSION () = 0x10, "Bit of the flow tables' capabilities: the IP version can be matched.";
     }
 }

@@ -61,6 +61,11 @@ names! { uverbs_mlx5_devx_umem_reg_ex => mlx5dv_devx_umem_reg_ex }
 names! { uverbs_mlx5_devx_wq_modify => mlx5dv_devx_wq_modify }
 names! { uverbs_mlx5_devx_wq_query => mlx5dv_devx_wq_query }
 
+names! { uverbs_mlx5_pp_alloc => mlx5dv_pp_alloc }
+names! { uverbs_mlx5_pp_free => mlx5dv_pp_free }
+names! { uverbs_mlx5_reserved_qpn_alloc => mlx5dv_reserved_qpn_alloc }
+names! { uverbs_mlx5_reserved_qpn_dealloc => mlx5dv_reserved_qpn_dealloc }
+
 names! { uverbs_mlx5_create_cq => mlx5dv_create_cq }
 names! { uverbs_mlx5_create_dest_qp => mlx5dv_dr_action_create_dest_ibv_qp }
 names! { uverbs_mlx5_create_qp => mlx5dv_create_qp }
@@ -90,7 +95,7 @@ names! { uverbs_unsupported_object =>
     mlx5dv_dr_action_create_flow_meter mlx5dv_dr_action_create_flow_sampler mlx5dv_dr_action_create_modify_header
     mlx5dv_dr_action_create_packet_reformat mlx5dv_dr_action_create_pop_vlan mlx5dv_dr_action_create_push_vlan
     mlx5dv_dr_action_create_tag mlx5dv_dr_domain_create mlx5dv_dr_matcher_create mlx5dv_dr_rule_create
-    mlx5dv_dr_table_create mlx5dv_get_vfio_device_list mlx5dv_pp_alloc
+    mlx5dv_dr_table_create mlx5dv_get_vfio_device_list
     mlx5dv_qp_ex_from_ibv_qp_ex mlx5dv_reg_dmabuf_mr mlx5dv_sched_leaf_create mlx5dv_sched_node_create
     mlx5dv_var_import
 }
@@ -105,8 +110,8 @@ names! { uverbs_unsupported =>
     mlx5dv_dr_matcher_set_layout mlx5dv_dr_rule_destroy mlx5dv_dr_table_destroy mlx5dv_dump_dr_domain
     mlx5dv_dump_dr_matcher mlx5dv_dump_dr_rule mlx5dv_dump_dr_table
     mlx5dv_get_data_direct_sysfs_path mlx5dv_map_ah_to_qp mlx5dv_modify_qp_lag_port mlx5dv_modify_qp_sched_elem
-    mlx5dv_modify_qp_udp_sport mlx5dv_qp_cancel_posted_send_wrs mlx5dv_query_qp_lag_port mlx5dv_reserved_qpn_alloc
-    mlx5dv_reserved_qpn_dealloc mlx5dv_sched_leaf_destroy mlx5dv_sched_leaf_modify mlx5dv_sched_node_destroy
+    mlx5dv_modify_qp_udp_sport mlx5dv_qp_cancel_posted_send_wrs mlx5dv_query_qp_lag_port
+    mlx5dv_sched_leaf_destroy mlx5dv_sched_leaf_modify mlx5dv_sched_node_destroy
     mlx5dv_sched_node_modify mlx5dv_var_export mlx5dv_vfio_get_events_fd
     mlx5dv_vfio_process_events
 }
@@ -114,5 +119,5 @@ names! { uverbs_unsupported =>
 names! { uverbs_nothing =>
     mlx5dv_devx_obj_unimport
     mlx5dv_devx_umem_unimport mlx5dv_dr_domain_allow_duplicate_rules mlx5dv_dr_domain_set_reclaim_device_memory
-    mlx5dv_pp_free mlx5dv_var_unimport
+    mlx5dv_var_unimport
 }

@@ -67,8 +67,12 @@ one! {
     uverbs_mlx5_init_obj_0 => mlx5::init_obj_0;
     uverbs_mlx5_is_supported => mlx5::is_supported;
     uverbs_mlx5_open_device => mlx5::open_device;
+    uverbs_mlx5_pp_alloc => mlx5::pp_alloc;
+    uverbs_mlx5_pp_free => mlx5::pp_free;
     uverbs_mlx5_query_device => mlx5::query_device;
     uverbs_mlx5_query_port => mlx5::query_port;
+    uverbs_mlx5_reserved_qpn_alloc => mlx5::reserved_qpn_alloc;
+    uverbs_mlx5_reserved_qpn_dealloc => mlx5::reserved_qpn_dealloc;
     uverbs_mlx5_set_context_attr => mlx5::set_context_attr;
     uverbs_nothing => nothing;
     uverbs_unsupported => unsupported;

@@ -8,4 +8,4 @@ pub(crate) use uverbs::mlx5::MatchedFlow;
 pub(crate) use uverbs::mlx5::devx::{Umem, UmemRange};
 
 pub(crate) use self::efa::{CqPart, QpPart};
-pub(crate) use self::mlx5::{address_vector, destroy_flow_action, has_devx};
+pub(crate) use self::mlx5::{Reserved, address_vector, destroy_flow_action, has_devx};

@@ -6,7 +6,7 @@ use crate::bits::{Bits, BitsMut, Field};
 use crate::device::Device;
 use crate::ifc::capability::{
     atomic_caps, cmd_hca_cap, flow_table_fields_supported, flow_table_nic_cap, flow_table_prop_layout,
-    per_protocol_networking_offload_caps, roce_cap,
+    per_protocol_networking_offload_caps, qos_cap, roce_cap,
 };
 use crate::ifc::command::{alloc_pd_in, query_hca_cap_in, query_hca_cap_out, set_hca_cap_in};
 use crate::object::COUNTER_SETS;
@@ -21,6 +21,11 @@ const PAGING: u32 = 2;
 const ATOMIC: u32 = 3;
 const ROCE: u32 = 4;
 const FLOW_TABLE: u32 = 7;
+const QOS: u32 = 0xc;
+const GENERAL_2: u32 = 0x20;
+
+/// `log_reserved_qpn_granularity` of `cmd_hca_cap_2`, which is in the header of rdma-core 65 and not in that of the kernel.
+pub(crate) const LOG_RESERVED_QPNS: Field = Field::new(0x93, 5);
 
 /// The fields of the two directions of flow tables.
 const DOMAINS: [Field; 2] = [
@@ -92,6 +97,16 @@ const ROCE_VALUES: &[(Field, u64)] = {
     ]
 };
 
+/// A table of 15 rates, in 1000 bits per second, if the general capabilities announce it (`qos`).
+#[rustfmt::skip]
+const QOS_VALUES: &[(Field, u64)] = {
+    use qos_cap::*;
+    &[
+        (packet_pacing, 1), (packet_pacing_uid, 1), (packet_pacing_burst_bound, 1), (packet_pacing_typical_size, 1),
+        (packet_pacing_min_rate, 1024), (packet_pacing_max_rate, 100_000_000), (packet_pacing_rate_table_size, 16),
+    ]
+};
+
 /// Large sends are needed for the network interface, whose addresses RoCE uses.
 const LOG_LARGE_SEND: u32 = 18;
 
@@ -127,6 +142,8 @@ pub(crate) struct Capabilities {
     atomic: [Vec<u8>; 2],
     roce: Vec<u8>,
     flow_table: Vec<u8>,
+    qos: Vec<u8>,
+    general_2: Vec<u8>,
 }
 
 impl Default for Capabilities {
@@ -155,6 +172,9 @@ impl Default for Capabilities {
             atomic: [atomic.clone(), atomic],
             roce: filled(ROCE_VALUES),
             flow_table,
+            qos: filled(QOS_VALUES),
+            // Only read if the general capabilities announce it (`hca_cap_2`).
+            general_2: filled(&[(LOG_RESERVED_QPNS, 2)]),
         }
     }
 }
@@ -206,6 +226,7 @@ impl Capabilities {
             "cmd_hca_cap" => self.general.iter_mut().for_each(|bytes| bytes.set(field, value)),
             "atomic_caps" => self.atomic.iter_mut().for_each(|bytes| bytes.set(field, value)),
             "roce_cap" => self.roce.set(field, value),
+            "qos_cap" => self.qos.set(field, value),
             "per_protocol_networking_offload_caps" => self.ethernet.set(field, value),
             "flow_table_nic_cap" => self.flow_table.set(field, value),
             "flow_table_prop_layout" => DOMAINS.into_iter().for_each(|domain| {
@@ -228,6 +249,23 @@ impl Capabilities {
         }
     }
 
+    /// A bit for each kind of general object.
+    pub(super) fn general_objects(&self) -> u64 {
+        self.general[1].wide(cmd_hca_cap::general_obj_types)
+    }
+
+    /// Most numbers of queue pairs that are reserved at once, as a power of two.
+    pub(super) fn log_reserved_qpns(&self) -> u32 {
+        if self.general[1].is(cmd_hca_cap::hca_cap_2) { self.general_2.num(LOG_RESERVED_QPNS) } else { 0 }
+    }
+
+    /// The size of the rate table, the least and the greatest rate, if there is a table.
+    pub(super) fn rates(&self) -> Option<[u32; 3]> {
+        use qos_cap::{packet_pacing_max_rate, packet_pacing_min_rate, packet_pacing_rate_table_size};
+        let fields = [packet_pacing_rate_table_size, packet_pacing_min_rate, packet_pacing_max_rate];
+        self.general[1].is(cmd_hca_cap::qos).then(|| fields.map(|field| self.qos.num(field)))
+    }
+
     fn find(&self, kind: u32, current: bool) -> Option<&[u8]> {
         match kind {
             GENERAL => Some(&self.general[usize::from(current)]),
@@ -237,6 +275,8 @@ impl Capabilities {
             ATOMIC => Some(&self.atomic[usize::from(current)]),
             ROCE => Some(&self.roce),
             FLOW_TABLE => Some(&self.flow_table),
+            QOS => Some(&self.qos),
+            GENERAL_2 => Some(&self.general_2),
             _ => None,
         }
     }

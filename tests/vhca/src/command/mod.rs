@@ -5,8 +5,10 @@ mod counter;
 mod fault;
 mod flow;
 mod function;
+mod general;
 mod memory;
 mod object;
+mod pacing;
 mod port;
 mod port_counter;
 mod qp;
@@ -21,6 +23,8 @@ mod transport;
 mod worker;
 
 pub(crate) use self::capability::Capabilities;
+#[cfg(test)]
+pub(crate) use self::capability::LOG_RESERVED_QPNS;
 pub(crate) use self::fault::{Fault, Faults};
 pub(crate) use self::ring::{CommandRing, LOG_COMMANDS, LOG_STRIDE};
 pub(crate) use self::table::{COMMANDS, Command};

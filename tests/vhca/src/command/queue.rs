@@ -92,18 +92,33 @@ pub(super) fn create_sq(device: &mut Device, input: &[u8], output: &mut [u8]) ->
     if sq.context.is(sqc::tis_lst_sz) {
         uses.push(Handle(Kind::Tis, sq.context.wide(sqc::tis_num_0)));
     }
+    uses.extend(rate(&sq.context));
     let number = device.objects.create(Kind::Sq, uses)?;
     device.sqs.insert(number, sq);
     output.set(NUMBER, number);
     Ok(())
 }
 
+/// The entry of the rate table that a send queue names.
+fn rate(context: &[u8]) -> Option<Handle> {
+    let index = context.wide(sqc::packet_pacing_rate_limit_index);
+    (index != 0).then_some(Handle(Kind::Rate, index))
+}
+
 pub(super) fn modify_sq(device: &mut Device, input: &[u8], _: &mut [u8]) -> Result<(), Status> {
+    /// Bit of the index in the rate table.
+    const RATE: u64 = 1 << 0;
     let number = input.num(NUMBER);
     let sq = device.sqs.get_mut(&number).ok_or(Status::BadResource)?;
     let (from, to) = (input.num(modify_sq_in::sq_state), input.part(modify_sq_in::ctx).num(sqc::state));
     if from != sq.state() || !state::may_change(from, to) {
         return Err(Status::BadResourceState);
+    }
+    if input.wide(modify_sq_in::modify_bitmask) & RATE != 0 {
+        let wanted = input.part(modify_sq_in::ctx);
+        device.objects.exchange(named(Kind::Sq, input), Kind::Rate, rate(wanted))?;
+        let field = sqc::packet_pacing_rate_limit_index;
+        sq.context.set(field, wanted.wide(field));
     }
     sq.set_state(to);
     if to == state::ERROR {

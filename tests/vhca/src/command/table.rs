@@ -1,8 +1,8 @@
 //! Every command of the device.
 
 use super::{
-    Run, capability, counter, flow, function, memory, object, port, port_counter, qp, queue, queue_counter,
-    transport,
+    Run, capability, counter, flow, function, general, memory, object, pacing, port, port_counter, qp, queue,
+    queue_counter, transport,
 };
 
 /// A command: its name, the minimum lengths of its input and output, and its function.
@@ -76,6 +76,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x771, "ALLOC_Q_COUNTER", 16, 16, queue_counter::alloc),
     command(0x772, "DEALLOC_Q_COUNTER", 16, 8, queue_counter::dealloc),
     command(0x773, "QUERY_Q_COUNTER", 32, 256, queue_counter::query),
+    command(0x780, "SET_PP_RATE_LIMIT", 64, 8, pacing::set),
     command(0x800, "ALLOC_PD", 16, 16, object::alloc_pd),
     command(0x801, "DEALLOC_PD", 16, 8, object::dealloc_pd),
     command(0x802, "ALLOC_UAR", 16, 16, object::alloc_uar),
@@ -126,6 +127,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command(0x93a, "DEALLOC_FLOW_COUNTER", 16, 8, counter::dealloc),
     command(0x93b, "QUERY_FLOW_COUNTER", 32, 32, counter::query),
     command(0x93c, "MODIFY_FLOW_TABLE", 64, 8, flow::modify_table),
+    command(0xa00, "CREATE_GENERAL_OBJECT", 16, 16, general::create),
+    command(0xa03, "DESTROY_GENERAL_OBJECT", 16, 8, general::destroy),
     command(0xa04, "CREATE_UCTX", 16, 16, object::create_uctx),
     command(0xa06, "DESTROY_UCTX", 16, 8, object::destroy_uctx),
     command(0xa08, "CREATE_UMEM", 48, 16, memory::create_umem),

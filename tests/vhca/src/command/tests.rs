@@ -10,6 +10,7 @@ use crate::ifc::command::{
     create_uctx_out, destroy_uctx_in, query_flow_counter_in, query_flow_counter_out, traffic_counter,
 };
 use crate::ifc::context::{cqc, eqc, mkc};
+use crate::object::Handle;
 use vpci::Memory;
 
 const RING: u64 = 0x10_000;
@@ -296,6 +297,66 @@ fn a_user_context_has_what_was_made_in_it_and_nothing_of_another() {
     assert_eq!(driver.long(&dealloc).0, OK);
     assert_eq!(driver.long(&end).0, OK);
     assert_eq!(driver.long(&end).0, bad);
+}
+
+#[test]
+fn numbers_are_reserved_in_blocks_and_freed_with_them() {
+    use crate::ifc::command::{general_obj_create_param, general_obj_in_cmd_hdr, general_obj_out_cmd_hdr};
+    let mut driver = Driver::new();
+    let mut create = input(0xa00, 32);
+    create.set(general_obj_in_cmd_hdr::obj_type, 0x2c_u32);
+    let bad = Status::BadParameter as u32;
+    assert_eq!(driver.long(&create).0, bad, "the card says that it has none");
+    driver.device.capabilities.set_by_text("cmd_hca_cap.general_obj_types=0x100000000000").unwrap();
+    let log = general_obj_create_param::log_obj_range.within(general_obj_in_cmd_hdr::op_param);
+    let mut make = |driver: &mut Driver, count: u32| {
+        create.set(log, count);
+        let answer = driver.run(&create, 16);
+        (answer.num(alloc_pd_out::status), answer.num(general_obj_out_cmd_hdr::obj_id))
+    };
+    assert_eq!(make(&mut driver, 2).0, bad, "only single ones");
+    driver.device.capabilities.set_by_text("cmd_hca_cap.hca_cap_2=1").unwrap();
+    let [(OK, one), (OK, four)] = [0, 2].map(|log| make(&mut driver, log)) else { panic!("refused") };
+    assert!(four % 4 == 0 && !(four..four + 4).contains(&one));
+    assert_eq!(driver.device.objects.count(Kind::ReservedQpn), 5);
+    assert_eq!(driver.device.objects.create(Kind::Qp, vec![]), Ok(one + 1), "a queue pair gets none of them");
+    let mut destroy = input(0xa03, 16);
+    destroy.set(general_obj_in_cmd_hdr::obj_type, 0x2c_u32);
+    for (number, status) in [(four, OK), (one, OK), (one, Status::BadResource as u32)] {
+        destroy.set(general_obj_in_cmd_hdr::obj_id, number);
+        assert_eq!(driver.long(&destroy).0, status);
+    }
+    destroy.set(general_obj_in_cmd_hdr::obj_type, 0x2f_u32);
+    assert_eq!((driver.long(&destroy).0, driver.device.objects.count(Kind::ReservedQpn)), (bad, 0));
+}
+
+#[test]
+fn a_rate_is_set_and_freed_by_its_index_and_stays_while_a_queue_names_it() {
+    use crate::ifc::command::{set_pp_rate_limit_context, set_pp_rate_limit_in};
+    let mut driver = Driver::new();
+    let mut set = |driver: &mut Driver, index: u32, rate: u32| {
+        let mut set = input(0x780, 64);
+        set.set(set_pp_rate_limit_in::rate_limit_index, index);
+        set.set(set_pp_rate_limit_context::rate_limit.within(set_pp_rate_limit_in::ctx), rate);
+        driver.long(&set).0
+    };
+    assert_eq!(set(&mut driver, 1, 5000), Status::BadOpcode as u32, "the card says that it has no table");
+    driver.device.capabilities.set_by_text("cmd_hca_cap.qos=1").unwrap();
+    for (index, rate, status) in [
+        (0, 5000, Status::BadIndex as u32),
+        (16, 5000, Status::BadIndex as u32),
+        (1, 1, Status::BadParameter as u32),
+        (1, u32::MAX, Status::BadParameter as u32),
+        (1, 0, Status::BadResource as u32),
+        (1, 5000, OK),
+        (1, 6000, Status::BadResourceState as u32),
+    ] {
+        assert_eq!(set(&mut driver, index, rate), status, "{index} {rate}");
+    }
+    let sq = driver.device.objects.create(Kind::Sq, vec![Handle(Kind::Rate, 1)]).unwrap();
+    assert_eq!(set(&mut driver, 1, 0), Status::BadResourceState as u32);
+    driver.device.objects.destroy(Handle(Kind::Sq, sq.into())).unwrap();
+    assert_eq!(set(&mut driver, 1, 0), OK);
 }
 
 #[test]

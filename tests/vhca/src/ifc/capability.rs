@@ -4,6 +4,7 @@
 
 layouts! {
     cmd_hca_cap {
+        hca_cap_2: 0x20 + 1,
         log_max_srq_sz: 0x80 + 8,
         log_max_qp_sz: 0x88 + 8,
         log_max_qp: 0x9b + 5,
@@ -36,6 +37,7 @@ layouts! {
         num_ports: 0x1b8 + 8,
         log_max_msg: 0x1c3 + 5,
         eth_net_offloads: 0x21c + 1,
+        qos: 0x21b + 1,
         roce: 0x21d + 1,
         cqe_version: 0x1fc + 4,
         umr_modify_entity_size_disabled: 0x207 + 1,
@@ -78,6 +80,7 @@ layouts! {
         log_max_vlan_list: 0x3eb + 5,
         log_max_current_mc_list: 0x3f3 + 5,
         log_max_current_uc_list: 0x3fb + 5,
+        general_obj_types: 0x400 + 64,
         log_max_l2_table: 0x483 + 5,
         log_uar_page_sz: 0x490 + 16,
         device_frequency_mhz: 0x4c0 + 32,
@@ -96,6 +99,15 @@ layouts! {
         imaicl: 0x231 + 1,
         vport_group_manager: 0x1a0 + 1,
         eswitch_manager: 0x1a7 + 1,
+    }
+    qos_cap {
+        packet_pacing: 0x0 + 1,
+        packet_pacing_burst_bound: 0x5 + 1,
+        packet_pacing_typical_size: 0x6 + 1,
+        packet_pacing_uid: 0xb + 1,
+        packet_pacing_max_rate: 0x40 + 32,
+        packet_pacing_min_rate: 0x60 + 32,
+        packet_pacing_rate_table_size: 0x90 + 16,
     }
     atomic_caps {
         atomic_req_8B_endianness_mode: 0x40 + 2,

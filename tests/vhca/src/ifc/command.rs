@@ -335,4 +335,22 @@ layouts! {
         packets: 0x0 + 64,
         octets: 0x40 + 64,
     }
+    general_obj_in_cmd_hdr {
+        obj_type: 0x30 + 16,
+        obj_id: 0x40 + 32,
+        op_param: 0x60 + 32,
+    }
+    general_obj_create_param {
+        log_obj_range: 0x3 + 5,
+    }
+    general_obj_out_cmd_hdr {
+        obj_id: 0x40 + 32,
+    }
+    set_pp_rate_limit_in {
+        rate_limit_index: 0x50 + 16,
+        ctx: 0x80 + 384,
+    }
+    set_pp_rate_limit_context {
+        rate_limit: 0x0 + 32,
+    }
 }

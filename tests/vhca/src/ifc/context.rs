@@ -55,6 +55,7 @@ layouts! {
         state: 0x8 + 4,
         user_index: 0x28 + 24,
         cqn: 0x48 + 24,
+        packet_pacing_rate_limit_index: 0xf0 + 16,
         tis_lst_sz: 0x100 + 16,
         tis_num_0: 0x168 + 24,
         wq: 0x180 + 1536,

@@ -86,6 +86,7 @@ fn the_librarys_capabilities_are_here() {
     use uverbs::abi::mlx5::prm;
 
     use crate::bits::{Bits, BitsMut};
+    use crate::command::LOG_RESERVED_QPNS;
     use crate::ifc::capability::{
         cmd_hca_cap, flow_table_fields_supported as fields, flow_table_nic_cap, flow_table_prop_layout,
     };
@@ -94,6 +95,8 @@ fn the_librarys_capabilities_are_here() {
     for (field, byte, bits) in [
         (cmd_hca_cap::flow_counter_bulk_alloc, prm::CAP_FLOW_COUNTER_BULK_ALLOC, 0xff),
         (cmd_hca_cap::log_max_flow_counter_bulk, prm::CAP_LOG_MAX_FLOW_COUNTER_BULK, 0xff),
+        (cmd_hca_cap::hca_cap_2, prm::CAP_HAS_GENERAL_2, prm::CAP_HAS_2),
+        (LOG_RESERVED_QPNS, prm::CAP_2_LOG_RESERVED_QPNS, 0x1f),
         (fields::outer_ip_version.within(support), prm::CAP_OUTER_IP_VERSION, prm::CAP_IP_VERSION),
         (fields::inner_ip_version.within(support), prm::CAP_INNER_IP_VERSION, prm::CAP_IP_VERSION),
     ] {
@@ -102,6 +105,7 @@ fn the_librarys_capabilities_are_here() {
         assert_eq!(bytes.iter().position(|byte| *byte != 0), Some(byte));
         assert_eq!((bytes[byte], bytes.wide(field).count_ones()), (bits, bits.count_ones()));
     }
+    assert_eq!(cmd_hca_cap::general_obj_types.offset, prm::CAP_GENERAL_OBJ_TYPES * 8);
 }
 
 /// A member of a structure in the header.

@@ -223,6 +223,88 @@ static void memory(void)
 	MAKE("var: flags", mlx5dv_alloc_var(context, 0x100));
 }
 
+/* How many objects of a kind the card has, of whatever program. */
+static int objects_of(const char *kind)
+{
+	static char answer[1 << 18];
+	size_t length = 0;
+	int count = 0;
+
+	CHECK(dprintf(control, "objects\n") > 0);
+	do {
+		ssize_t more = read(control, answer + length, sizeof(answer) - 1 - length);
+		CHECK(more > 0);
+		answer[length += more] = 0;
+	} while (strcmp(answer, "ok\n") && (length < 4 || strcmp(answer + length - 4, "\nok\n")));
+	for (char *line = strtok(answer, "\n"); line; line = strtok(NULL, "\n"))
+		count += !strncmp(line, kind, strlen(kind)) && line[strlen(kind)] == ' ';
+	return count;
+}
+
+/* Numbers that no queue pair gets: the card reserves four at once. */
+static void numbers(void)
+{
+	uint32_t number[7], other;
+
+	tell_card("fail CREATE_GENERAL_OBJECT 8 1");
+	SAY("number: a card that has no more", mlx5dv_reserved_qpn_alloc(context, number));
+	tell_card("fail CREATE_GENERAL_OBJECT 3 1");
+	SAY("number: a card that refuses", mlx5dv_reserved_qpn_alloc(context, number));
+	for (int at = 0; at < 6; at++)
+		SAY("number: reserve", mlx5dv_reserved_qpn_alloc(context, &number[at]));
+	printf("number: distances %d %d %d %d, of %d\n", number[1] - number[0], number[2] - number[0], number[3] - number[0],
+	       number[5] - number[4], objects_of("ReservedQpn"));
+	for (int at = 0; at < 6; at++)
+		SAY("number: free", mlx5dv_reserved_qpn_dealloc(context, number[at]));
+	printf("number: of %d\n", objects_of("ReservedQpn"));
+	SAY("number: free again", mlx5dv_reserved_qpn_dealloc(context, number[5]));
+	SAY("number: free one of another block", mlx5dv_reserved_qpn_dealloc(context, number[0]));
+	SAY("number: free one that was not reserved", mlx5dv_reserved_qpn_dealloc(context, number[5] + 1));
+	SAY("number: free zero", mlx5dv_reserved_qpn_dealloc(context, 0));
+	SAY("number: reserve", mlx5dv_reserved_qpn_alloc(context, &number[6]));
+	printf("number: distance %d\n", number[6] - number[4]);
+	/* Numbers belong to a context, and end with it. */
+	struct ibv_context *second = ibv_open_device(context->device);
+	CHECK(second);
+	SAY("number: of another context", mlx5dv_reserved_qpn_dealloc(second, number[6]));
+	SAY("number: reserve in another context", mlx5dv_reserved_qpn_alloc(second, &other));
+	CHECK(other != number[6]);
+	printf("number: of %d\n", objects_of("ReservedQpn"));
+	CHECK(!ibv_close_device(second));
+	printf("number: of %d\n", objects_of("ReservedQpn"));
+	SAY("number: free", mlx5dv_reserved_qpn_dealloc(context, number[6]));
+}
+
+/* Entries of the rate table, which has 15. */
+static void pacing(void)
+{
+	uint32_t pace[16] = { htobe32(100000), htobe32(4096), htobe32(1024) };
+	struct mlx5dv_pp *entry[20] = {};
+	int count;
+
+	entry[0] = MAKE("pace", mlx5dv_pp_alloc(context, 48, pace, 0));
+	entry[1] = MAKE("pace: equal", mlx5dv_pp_alloc(context, 12, pace, 0));
+	entry[2] = MAKE("pace: its own", mlx5dv_pp_alloc(context, 12, pace, MLX5_IB_UAPI_PP_ALLOC_FLAGS_DEDICATED_INDEX));
+	CHECK(entry[0] && entry[1] && entry[2]);
+	printf("pace: %d %d, of %d\n", entry[0]->index == entry[1]->index, entry[0]->index == entry[2]->index, objects_of("Rate"));
+	MAKE("pace: flags", mlx5dv_pp_alloc(context, 12, pace, 2));
+	MAKE("pace: too long", mlx5dv_pp_alloc(context, 64, pace, 0));
+	MAKE("pace: of no bytes", mlx5dv_pp_alloc(context, 0, pace, 0));
+	pace[0] = 0;
+	MAKE("pace: of no rate", mlx5dv_pp_alloc(context, 12, pace, 0));
+	pace[0] = htobe32(1);
+	MAKE("pace: too slow", mlx5dv_pp_alloc(context, 12, pace, 0));
+	tell_card("fail SET_PP_RATE_LIMIT 8 1");
+	pace[0] = htobe32(200000);
+	MAKE("pace: a card that refuses", mlx5dv_pp_alloc(context, 12, pace, 0));
+	for (count = 3; count < 20 && (entry[count] = mlx5dv_pp_alloc(context, 12, pace, 1)); count++)
+		;
+	printf("pace: %d entries, then %s, of %d\n", count, word(errno), objects_of("Rate"));
+	for (int at = 0; at < count; at++)
+		mlx5dv_pp_free(entry[at]);
+	printf("pace: of %d\n", objects_of("Rate"));
+}
+
 /* A queue of completions and one of receives in memory of their own, and a receiver in front of them. */
 static struct {
 	struct mlx5dv_devx_umem *umem;
@@ -721,6 +803,8 @@ int main(int argc, char **argv)
 	ibv_free_device_list(list);
 	general();
 	objects();
+	numbers();
+	pacing();
 	memory();
 	queues();
 	flows();

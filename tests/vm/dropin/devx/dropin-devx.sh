@@ -8,7 +8,7 @@
 # order: 4
 # limit: 1200
 # packages: ibverbs-utils ibverbs-providers gcc libc6-dev libibverbs-dev
-# vhca: --port roce --cap cmd_hca_cap.log_max_uctx=20
+# vhca: --port roce --cap cmd_hca_cap.log_max_uctx=20 --cap cmd_hca_cap.qos=1 --cap cmd_hca_cap.hca_cap_2=1 --cap cmd_hca_cap.general_obj_types=0x100000000000
 # cargo: UVERBS_DROPIN build --profile dropin --package uverbs-c
 # cargo: UVERBS_MLX5 build --profile dropin --package uverbs-c-mlx5
 # consumers: bookworm trixie sid

@@ -29,7 +29,7 @@ vm=$(dirname "$0")/../..
 # create queues and give programs their rings, the one that asks what the device has, whose answers must be equal, and those below.
 answered='mlx5dv_(is_supported|query_port|get_clock_info|set_context_attr|open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
 # Commands to the firmware and flows by matchers go to the kernel, which refuses on this card what needs DEVX: equal with both.
-passed='mlx5dv_(devx_(general_cmd|obj_create|umem_reg|umem_reg_ex|alloc_uar|query_eqn|(qp|cq|srq|wq|ind_tbl)_(query|modify)|create_cmd_comp|create_event_channel)|alloc_var|create_flow_matcher|create_flow_action_(modify_header|packet_reformat)) .*'
+passed='mlx5dv_(devx_(general_cmd|obj_create|umem_reg|umem_reg_ex|alloc_uar|query_eqn|(qp|cq|srq|wq|ind_tbl)_(query|modify)|create_cmd_comp|create_event_channel)|alloc_var|pp_alloc|reserved_qpn_(alloc|dealloc)|create_flow_matcher|create_flow_action_(modify_header|packet_reformat)) .*'
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return

@@ -8,6 +8,8 @@ mod facts;
 mod matcher;
 mod memory;
 mod objects;
+mod pacing;
+mod qp_numbers;
 mod steering;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,8 @@ pub(crate) use self::matcher::{
 };
 pub(crate) use self::memory::set_context_attr;
 pub(crate) use self::objects::{init_obj, init_obj_0};
+pub(crate) use self::pacing::{pp_alloc, pp_free};
+pub(crate) use self::qp_numbers::{Reserved, reserved_qpn_alloc, reserved_qpn_dealloc};
 pub(crate) use self::steering::{create_dest_qp, destroy_action};
 
 use std::ffi::c_int;

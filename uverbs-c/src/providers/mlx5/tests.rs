@@ -114,6 +114,9 @@ fn commands_to_the_firmware_need_a_device_that_takes_them() {
         assert!(create_cmd_comp(context).is_none() && self::errno() == errno);
         assert!(create_event_channel(context, 0).is_none() && self::errno() == errno);
         assert_eq!(query_eqn(context, 0, Places::of(&mut [0])), errno);
+        assert!(pp_alloc(context, 32, from, 0).is_none() && self::errno() == errno);
+        assert_eq!(reserved_qpn_alloc(context, Places::of(&mut [0])), errno);
+        assert_eq!(reserved_qpn_dealloc(context, 7), errno);
         assert!(create_flow_matcher(context, from).is_none() && self::errno() == errno);
         assert!(create_modify_header(context, 8, from, 0).is_none() && self::errno() == errno);
         assert!(create_packet_reformat(context, 8, from, 0, 0).is_none() && self::errno() == errno);
@@ -153,6 +156,7 @@ fn objects_of_the_firmware_that_are_none_are_refused() {
     // These return nothing.
     free_uar(None);
     free_var(None);
+    pp_free(None);
     destroy_cmd_comp(None);
     destroy_event_channel(None);
     assert!(answer.iter().all(|byte| *byte == 0xa5), "nothing was written");
