@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "raw")]
 use uverbs_abi::write::Wc;
 
-use super::list::rings;
+use super::list::{rings, stored};
 #[cfg(feature = "raw")]
 use super::ring::Opening;
 #[cfg(feature = "raw")]
@@ -20,6 +20,14 @@ use crate::kernel::mapping::Mapping;
 pub struct Completions(pub(crate) Rings);
 
 with_drivers!([rings] Completions,);
+
+/// A queue of one driver, among those of all drivers.
+pub(crate) trait Stored: CompletionRing + Sized {
+    /// The queue, if it is of this driver.
+    fn of(queue: &mut Completions) -> Option<&mut Self>;
+}
+
+with_drivers!([stored] Completions,);
 
 /// Uses the ring of a queue. The code is compiled for each driver.
 macro_rules! with_ring {

@@ -1,4 +1,5 @@
-//! Features of ConnectX only: pools of flow counters that one command reads, and commands to the firmware ([`devx`]).
+//! Features of ConnectX only: pools of flow counters that one command reads, commands to the firmware ([`devx`]), and requests in the
+//! device's format ([`SendRing`]).
 //!
 //! Open the context with [`OpenOptions::devx`](crate::OpenOptions::devx) and create a [`CounterPool`] of up to 4,092 counters.
 //! [`PoolCounter::create_flow`] puts a rule in force that counts into one of them. A [`PoolReader`] reads all counters with one
@@ -42,6 +43,7 @@ mod pool;
 mod qp_numbers;
 mod queries;
 mod reader;
+mod rings;
 mod row;
 mod snapshots;
 #[cfg(feature = "tokio")]
@@ -60,5 +62,6 @@ pub use self::pool::{CounterPool, PoolCounter};
 pub use self::qp_numbers::{QpNumber, QpNumbers};
 pub use self::queries::PoolQueries;
 pub use self::reader::{PoolReader, Totals, Values};
+pub use self::rings::{CompletionRing, ReceiveRing, SendRing};
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncPoolReader;

@@ -10,4 +10,5 @@ mod bulk_queries;
 mod devx;
 mod numbers;
 mod offloads;
+mod rings;
 mod rss;

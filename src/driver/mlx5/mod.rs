@@ -11,6 +11,7 @@ mod completion_ring;
 mod completions;
 mod control;
 mod data;
+mod direct;
 mod doorbell;
 mod entry;
 mod flow;
@@ -45,6 +46,7 @@ use zerocopy::IntoBytes;
 
 pub(crate) use self::completions::Completions;
 use self::completions::CqPlan;
+pub(crate) use self::direct::Unit;
 pub(crate) use self::doorbell::Registers;
 use self::doorbell::{CQ_DOORBELL, SEND_DOORBELL};
 #[cfg(feature = "raw")]

@@ -70,7 +70,7 @@ pub(super) fn segment(piece: &Sge) -> Option<[u64; 2]> {
 }
 
 /// The segment after the last piece, if there is room for more.
-const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
+pub(super) const END: [u64; 2] = data_segment(0, 0, INVALID_LKEY);
 
 /// Fills a place with one segment. The place has `segments` segments, of which `first` is the first.
 #[inline(always)]
@@ -155,6 +155,18 @@ impl LowerReceive for Writing<'_> {
     where
         P: ExactSizeIterator<Item: Borrow<Sge>>,
     {
+        self.put_as(wr_id, |units, first, segments| put_pieces(units, first, segments, pieces))
+    }
+}
+
+impl Writing<'_> {
+    /// Fills the next place, which begins at a unit and has so many, by `how`.
+    #[inline(always)]
+    pub(super) fn put_as(
+        &mut self,
+        wr_id: u64,
+        how: impl FnOnce(units::Writing<'_>, usize, u32) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
         let head = self.head;
         if self.run.is_empty() {
             self.run = self.track.receives.free_run(head);
@@ -162,7 +174,7 @@ impl LowerReceive for Writing<'_> {
         let [entry, rest @ ..] = self.run else { return Err(Refused::Full) };
         let first = head.wrapping_mul(self.segments) as usize;
         let end = head.wrapping_add(1);
-        put_pieces(self.units.lend(), first, self.segments, pieces)?;
+        how(self.units.lend(), first, self.segments)?;
         entry.set(end, wr_id);
         (self.head, self.run) = (end, rest);
         Ok(())
@@ -195,8 +207,12 @@ impl Receives {
         }
     }
 
+    /// Number of segments of a place.
+    pub(crate) fn segments(&self) -> u32 {
+        self.segments
+    }
+
     /// Number of requests that can be posted now.
-    #[cfg(test)]
     pub(crate) fn free(&self) -> u32 {
         self.track.receives.free(self.next.head)
     }

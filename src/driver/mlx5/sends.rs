@@ -488,6 +488,6 @@ impl<const KIND: u8> Told for Starting<'_, KIND> {
 
 /// The first unit of the block with this counter.
 #[inline]
-pub(super) fn unit(counter: u32) -> usize {
+pub(super) const fn unit(counter: u32) -> usize {
     counter.wrapping_mul(UNITS) as usize
 }

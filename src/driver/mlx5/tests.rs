@@ -1,5 +1,6 @@
 //! Tests of the queues with a device that the tests simulate.
 
+mod direct;
 #[cfg(feature = "raw")]
 mod handed;
 mod lies;

@@ -7,7 +7,7 @@ use crate::completion_counter::{Registry, Tally};
 use crate::driver::completion::Completion;
 #[cfg(feature = "raw")]
 use crate::driver::completion::Extended;
-use crate::driver::cq::with_ring;
+use crate::driver::cq::{Stored, with_ring};
 use crate::driver::seam::CompletionRing;
 use crate::kernel::process::{Origin, Passage};
 
@@ -50,6 +50,23 @@ impl Taking {
 }
 
 impl CompletionQueue {
+    /// Whether the queue is of this driver.
+    pub(crate) fn is_of<R: Stored>(&mut self) -> bool {
+        R::of(&mut self.ring).is_some()
+    }
+
+    /// Takes one completion by `take` from a queue of this driver, and counts it. `take` is told whether it may take one. `None` if there
+    /// is none, and for a queue of another driver.
+    pub(crate) fn take_by<R: Stored, T>(
+        &mut self,
+        take: impl FnOnce(&mut R, &dyn Fn() -> bool) -> Option<(Completion, T)>,
+    ) -> Option<(Completion, T)> {
+        let Self { ring, taking, .. } = self;
+        let (completion, more) = take(R::of(ring)?, &|| taking.is_here())?;
+        taking.count(&[completion]);
+        Some((completion, more))
+    }
+
     /// Takes completions from the queue into `completions`, as many as are available and fit, and returns their number. Never
     /// blocks.
     ///

@@ -20,6 +20,8 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use nix::errno::Errno;
+
 pub use self::attributes::Attributes;
 pub use self::connect::{ConnectionOptions, Endpoint};
 pub use self::create::{Capacity, QueuePairBuilder};
@@ -40,6 +42,7 @@ use crate::completion_counter::{Watch, Watching};
 use crate::device::object::{self, Object};
 use crate::driver::Known;
 pub use crate::driver::request::Remote;
+use crate::driver::{rq, sq};
 use crate::kernel::error::{Error, Result};
 use crate::verbs::cq;
 use crate::verbs::pd::ProtectionDomain;
@@ -142,6 +145,23 @@ impl<T: QpType> QueuePair<T> {
 
     pub(crate) fn shared(&self) -> &Arc<QueuePairCore> {
         &self.shared
+    }
+
+    /// The rings of sends and of receives, where they are of these drivers.
+    ///
+    /// # Errors
+    /// In a child of `fork`; [`Busy`](crate::ErrorKind::Busy) while completion counters are bound, which count what is posted.
+    pub(crate) fn rings_of<S: sq::Stored, R: rq::Stored>(
+        &mut self,
+        op: &'static str,
+    ) -> Result<(Option<&mut S>, Option<&mut R>)> {
+        self.shared.object.context().check_origin(op)?;
+        if self.sends.bound.is_some() {
+            let hint = "completion counters are bound to the queue pair, which count what is posted";
+            return Err(Error::refused(op, Errno::EBUSY, hint));
+        }
+        let receives = self.receives.as_mut().and_then(|receiving| R::of(&mut receiving.queue.receives));
+        Ok((self.sends.ring(), receives))
     }
 
     /// Destroys the queue pair and reports any error. Posted requests are discarded without a completion.

@@ -16,7 +16,7 @@ use crate::kernel::process::Origin;
 /// keep that memory until the request has completed.
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    pub(super) receives: Receives,
+    pub(in crate::verbs) receives: Receives,
     pub(super) access: Access,
 }
 

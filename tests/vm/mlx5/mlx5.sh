@@ -19,7 +19,7 @@
 # cargo: EXAMPLE_STATISTICS build --profile guest --example statistics
 # compile: MLX5_PEER mlx5/peer.c -libverbs
 # tests: card_faults any::device any::queues asynchronous fork any::counters any::too_large allocations any::snapshots
-# tests: any::sampler card::bulk card::bulk_queries card::devx card::numbers any::packets any::counted_packets any::flow_errno any::rules card::rss
+# tests: any::sampler card::bulk card::bulk_queries card::devx card::numbers card::rings any::packets any::counted_packets any::flow_errno any::rules card::rss
 # tests: card::offloads any::drain any::errno any::errno_objects any::lives cycles faults any::sweep any::threads
 # tests: firmware
 # shellcheck disable=SC2317  # `step` calls the functions by name
