@@ -131,6 +131,16 @@ static void objects(void)
 	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = 4, .max_sge = 1, .pd = pd, .cq = cq };
 	struct mlx5dv_wq_init_attr wq_more = {};
 	MAKE(mlx5dv_create_wq, context, &wq_attr, &wq_more);
+	/* This card has no strides, whatever their sizes. */
+	static const uint32_t sizes[][2] = { { 6, 9 }, { 13, 16 }, { 2, 9 }, { 6, 2 }, { 31, 31 } };
+	for (size_t at = 0; at < sizeof(sizes) / sizeof(*sizes); at++) {
+		struct mlx5dv_wq_init_attr strides = { .comp_mask = MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ };
+		strides.striding_rq_attrs.single_stride_log_num_of_bytes = sizes[at][0];
+		strides.striding_rq_attrs.single_wqe_log_num_of_strides = sizes[at][1];
+		BEGIN("mlx5dv_create_wq:strides");
+		struct ibv_wq *none = mlx5dv_create_wq(context, &wq_attr, &strides);
+		tell("mlx5dv_create_wq:strides", none ? 0 : errno);
+	}
 
 	struct mlx5dv_mkey_init_attr mkey = { .pd = pd, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, .max_entries = 4 };
 	MAKE(mlx5dv_create_mkey, &mkey);

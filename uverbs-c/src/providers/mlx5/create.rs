@@ -8,7 +8,7 @@ use uverbs::raw::{DriverCq, DriverQp};
 
 use super::known;
 use crate::abi::{CqInitAttrEx, QpInitAttrEx, WqInitAttr};
-use crate::answer::{Answer, EINVAL, EOPNOTSUPP, or_null};
+use crate::answer::{Answer, Code, EINVAL, EOPNOTSUPP, or_null};
 use crate::context::Context;
 use crate::cq::Cq;
 use crate::cq_ex;
@@ -71,15 +71,27 @@ pub(crate) extern "C" fn create_cq(
     or_null(make_cq(context, attr, own))
 }
 
-/// The beginning of `struct mlx5dv_wq_init_attr`.
+/// `struct mlx5dv_wq_init_attr`, without what follows the sizes of strides.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WqInit {
     comp_mask: u64,
+    /// Binary logarithms of the bytes of a stride, and of the strides of a request.
+    stride_bytes: u32,
+    strides: u32,
 }
 
 /// `MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ`.
 const STRIDING: u64 = 1 << 0;
+
+/// Why a queue cannot have strides: their sizes are not the device's, which has none if it has no strides, or it is not supported here.
+fn without_strides(context: &uverbs::Context, own: &WqInit) -> Answer<Code> {
+    let caps = context.query_device_mlx5()?.ok_or(EOPNOTSUPP)?.striding_rq_caps;
+    let bytes = caps.min_single_stride_log_num_of_bytes..=caps.max_single_stride_log_num_of_bytes;
+    let strides = caps.min_single_wqe_log_num_of_strides..=caps.max_single_wqe_log_num_of_strides;
+    let is_one = bytes.contains(&own.stride_bytes) && strides.contains(&own.strides);
+    Ok(if is_one { EOPNOTSUPP } else { EINVAL })
+}
 
 pub(crate) extern "C" fn create_wq(
     context: Option<&Context>,
@@ -87,11 +99,11 @@ pub(crate) extern "C" fn create_wq(
     own: Option<&WqInit>,
 ) -> Option<Box<Wq>> {
     let make = || {
-        known(context)?;
-        match own.map_or(0, |own| own.comp_mask) {
-            0 => wq::create(context, attr),
-            STRIDING => Err(EOPNOTSUPP),
-            _ => Err(EINVAL),
+        let opened = known(context)?;
+        match own {
+            None | Some(WqInit { comp_mask: 0, .. }) => wq::create(context, attr),
+            Some(own) if own.comp_mask == STRIDING => Err(without_strides(opened, own)?),
+            Some(_) => Err(EINVAL),
         }
     };
     or_null(make())
