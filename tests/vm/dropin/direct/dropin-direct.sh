@@ -11,6 +11,9 @@
 # consumers: bookworm trixie sid
 # compile: MLX5_DIRECT dropin/direct/direct.c -libverbs -lmlx5
 # compile: IMPORTS dropin/direct/imports.c -libverbs
+# compile: LOOKUPS dropin/direct/lookups.c -libverbs
+# compile: COSTS dropin/direct/costs.c -libverbs
+# static: STATIC_DIRECT cc UVERBS_DROPIN dropin/direct/direct.c -pthread
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/../..
@@ -29,7 +32,7 @@ vm=$(dirname "$0")/../..
 # create queues and give programs their rings, the one that asks what the device has, whose answers must be equal, and those below.
 answered='mlx5dv_(is_supported|query_port|get_clock_info|set_context_attr|open_device|query_device|create_cq|create_qp|create_wq|init_obj:(qp|cq|srq|rwq|ah|pd)|dr_action_create_dest_ibv_qp|dr_action_destroy) done'
 # Commands to the firmware and flows by matchers go to the kernel, which refuses on this card what needs DEVX: equal with both.
-passed='mlx5dv_(devx_(general_cmd|obj_create|umem_reg|umem_reg_ex|alloc_uar|query_eqn|(qp|cq|srq|wq|ind_tbl)_(query|modify)|create_cmd_comp|create_event_channel)|alloc_var|pp_alloc|reserved_qpn_(alloc|dealloc)|create_flow_matcher|create_flow_action_(modify_header|packet_reformat)) .*'
+passed='mlx5dv_(devx_(general_cmd|obj_create|umem_reg|umem_reg_ex|alloc_uar|query_eqn|(qp|cq|srq|wq|ind_tbl)_(query|modify)|create_cmd_comp|create_event_channel)|alloc_var|pp_alloc|create_wq:strides|reserved_qpn_(alloc|dealloc)|create_flow_matcher|create_flow_action_(modify_header|packet_reformat)) .*'
 calls() {
     for side in theirs ours; do
         "$side" timeout 60 chroot "$root" /tmp/mlx5-direct "$device" "$gid" >"$OUT/$name.$side" || return
@@ -113,6 +116,32 @@ providers() {
     grep -qx 'open: made' "$OUT/$name.theirs" && [ "$(grep 'made$' "$OUT/$name.ours")" = 'open: made' ]
 }
 
+# What NCCL looks up. Ours also has the names of later releases.
+lookups() {
+    for side in theirs ours; do
+        "$side" timeout 60 chroot "$root" /tmp/lookups "$device" >"$OUT/$name.$side" && grep -qx 'a device of mlx5' "$OUT/$name.$side" || return
+    done
+    [ "$(grep -c ' found$' "$OUT/$name.ours")" = 2 ]
+}
+
+# Instructions in user space of a rule of DPDK's Verbs mode: a query takes at most 0.95 times as many as with libibverbs, and a rule no more.
+costs() {
+    for side in theirs ours; do
+        "$side" timeout 60 chroot "$root" /tmp/costs "$device" >"$OUT/$name.$side" || return
+    done
+    paste -d ' ' "$OUT/$name.theirs" "$OUT/$name.ours" | while read -r what theirs _ _ _ ours _; do
+        most=100
+        [ "$what" = query ] && most=95
+        echo "$what: $ours instructions, with libibverbs $theirs"
+        [ $((ours * 100)) -le $((theirs * most)) ] || { echo "$what: more than $most %" >&2; exit 1; }
+    done
+}
+
+# The same program with the archive of libibverbs in it, which also has the names of libmlx5.
+archive() {
+    timeout 60 "$STATIC_DIRECT" "$device" "$gid" >"$OUT/$name.ours" && diff "$OUT/$suite-calls.ours" "$OUT/$name.ours" >&2
+}
+
 # What another context, or another process, has created.
 imports() {
     for side in theirs ours; do
@@ -124,13 +153,15 @@ imports() {
 root=
 begin make_card
 gid=$(gid_of "$device" 10.0.0.1)
-cp "$MLX5_DIRECT" /tmp/mlx5-direct && cp "$IMPORTS" /tmp/imports && cp "$vm/dropin/direct/direct.py" /tmp/mlx5-direct.py
+cp "$MLX5_DIRECT" /tmp/mlx5-direct && cp "$IMPORTS" /tmp/imports && cp "$LOOKUPS" /tmp/lookups && cp "$COSTS" /tmp/costs && cp "$vm/dropin/direct/direct.py" /tmp/mlx5-direct.py
 address=127.0.0.1
 for suite in $CONSUMERS; do
     eval "root=\$CONSUMERS_$suite"
     step "$suite-root" enter "$root" || continue
     step "$suite-calls" calls
+    step "$suite-lookups" lookups
     step "$suite-imports" imports
+    step "$suite-costs" costs
     step "$suite-strangers" strangers
     step "$suite-pyverbs" providers
     step "$suite-dpdk" dpdk
@@ -147,6 +178,7 @@ for suite in $CONSUMERS; do
     step "$suite-ucx-fadd" ucx_pairs -d "$device:1" -x rc_verbs -t fadd
     step "$suite-ucx-chosen" ucx_chooses -t tag_bw -s 100000
 done
+step archive archive
 step only-ours-was-loaded only_ours_was_loaded
 step kernel-log kernel_log_is_clean
 finish
