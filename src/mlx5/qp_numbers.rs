@@ -9,7 +9,7 @@ use uverbs_abi::mlx5::prm::{
 
 use super::devx::{FirmwareObject, command};
 use crate::device::context::Context;
-use crate::kernel::error::{Error, Result};
+use crate::kernel::error::{Error, ErrorKind, Result};
 
 /// Reserves numbers that the device gives to none of its queue pairs: for connections whose messages name another queue than they use, such
 /// as dynamically connected ones.
@@ -58,11 +58,14 @@ impl QpNumbers {
     /// `QUERY_HCA_CAP` by `MLX5_IB_METHOD_DEVX_OTHER` (devx.c, Linux 6.1).
     pub fn new(context: &Context) -> Result<Self> {
         let op = "qp_numbers.new";
-        let general = command::capabilities(context, op, HCA_CAP_GENERAL)?;
+        let lacks = || context.driver().lacking(op, "reserves no numbers of queue pairs");
+        // A device without commands has no such numbers either.
+        let general = command::capabilities(context, op, HCA_CAP_GENERAL)
+            .map_err(|error| if error.kind() == ErrorKind::Unsupported { lacks() } else { error })?;
         let types = general.get(CAP_GENERAL_OBJ_TYPES..).and_then(|bytes| bytes.first_chunk());
         let types = types.map_or(0, |bytes| u64::from_be_bytes(*bytes));
         if types >> OBJ_TYPE_RESERVED_QPN & 1 == 0 {
-            return Err(context.driver().lacking(op, "reserves no numbers of queue pairs"));
+            return Err(lacks());
         }
         let has_second = general.get(CAP_HAS_GENERAL_2).is_some_and(|byte| byte & CAP_HAS_2 != 0);
         let log_block = match has_second {

@@ -334,7 +334,7 @@ fn numbers_are_reserved_in_blocks_and_freed_with_them() {
 fn a_rate_is_set_and_freed_by_its_index_and_stays_while_a_queue_names_it() {
     use crate::ifc::command::{set_pp_rate_limit_context, set_pp_rate_limit_in};
     let mut driver = Driver::new();
-    let mut set = |driver: &mut Driver, index: u32, rate: u32| {
+    let set = |driver: &mut Driver, index: u32, rate: u32| {
         let mut set = input(0x780, 64);
         set.set(set_pp_rate_limit_in::rate_limit_index, index);
         set.set(set_pp_rate_limit_context::rate_limit.within(set_pp_rate_limit_in::ctx), rate);
