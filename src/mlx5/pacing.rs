@@ -78,7 +78,7 @@ impl PacingEntry {
             .output(INDEX, index.as_mut_bytes());
         context.invoke(&mut command).map_err(|error| {
             let hint = match context.has_devx() {
-                true => "the device has no such rate, or not 1 to 48 bytes describe it",
+                true => "the device has no such rate, or no description of this length",
                 false => "the context was not opened with OpenOptions::devx(true)",
             };
             error.hinted_if(ErrorKind::InvalidInput, hint)

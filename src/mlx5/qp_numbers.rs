@@ -76,7 +76,7 @@ impl QpNumbers {
         };
         // A number of a queue pair has 24 bits.
         if log_block >= 24 {
-            return Err(Error::malformed(op, "a block of more numbers than there are"));
+            return Err(Error::malformed(op, "the size of a block of reserved numbers"));
         }
         Ok(Self(Arc::new(Source { context: context.clone(), log_block, open: Mutex::new(None) })))
     }
@@ -130,7 +130,7 @@ fn block(context: &Context, log_block: u8) -> Result<Block> {
     let [.., a, b, c, d, _, _, _, _] = answer;
     let first = u32::from_be_bytes([a, b, c, d]);
     if first >= 1 << 24 {
-        return Err(Error::malformed("qp_numbers.reserve", "a number of more than 24 bits"));
+        return Err(Error::malformed("qp_numbers.reserve", "a reserved number that no queue pair can have"));
     }
     Ok(Block { first, _object: object })
 }

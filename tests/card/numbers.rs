@@ -54,7 +54,7 @@ fn equal_rates_share_an_entry_unless_it_is_owned() {
         }
         for len in [0, 49] {
             let refused = PacingEntry::with_context(context, &vec![1; len], false);
-            refuses(refused.map(drop), ErrorKind::InvalidInput, EINVAL, "48 bytes");
+            refuses(refused.map(drop), ErrorKind::InvalidInput, EINVAL, "of this length");
         }
         own.destroy().unwrap();
         // The table ends; what is dropped is free again.

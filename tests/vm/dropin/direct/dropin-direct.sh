@@ -131,7 +131,7 @@ costs() {
         "$side" timeout 60 chroot "$root" /tmp/costs "$device" >"$OUT/$name.$side" || return
     done
     paste -d ' ' "$OUT/$name.theirs" "$OUT/$name.ours" | while read -r what theirs _ _ _ ours _; do
-        case $what in query) most=103 ;; create) most=215 ;; destroy) most=195 ;; *) most=0 ;; esac
+        case $what in query) most=103 ;; create) most=220 ;; destroy) most=205 ;; *) most=0 ;; esac
         echo "compared: $what $ours instructions, with libibverbs $theirs"
         [ $((ours * 100)) -le $((theirs * most)) ] || { echo "$what: more than $most %" >&2; exit 1; }
     done
