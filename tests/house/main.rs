@@ -301,6 +301,7 @@ const LOCKS: &[&str] = &[
     "src/counters/sampler/thread.rs",
     "src/kernel/mapping/register.rs",
     "src/mlx5/pool.rs",
+    "src/mlx5/qp_numbers.rs",
     "src/mlx5/snapshots.rs",
     "src/device/context/paged.rs",
     "src/device/object.rs",
