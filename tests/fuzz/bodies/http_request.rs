@@ -12,7 +12,7 @@ pub(crate) fn run(data: &[u8]) {
     let whole = request::parse(data);
     if let Some(request) = whole {
         match request.page {
-            Ok(Page::Root | Page::Metrics { .. }) => {
+            Ok(Page::Root | Page::Healthy | Page::Metrics { .. }) => {
                 let method = data.trim_ascii_start();
                 assert!(method.starts_with(b"GET ") || method.starts_with(b"HEAD "), "{data:?}");
                 assert_eq!(request.head_only, method.starts_with(b"HEAD "));
