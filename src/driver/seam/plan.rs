@@ -121,6 +121,26 @@ impl QpShape {
     pub(crate) fn has_receives(&self) -> bool {
         !self.is_shared && self.type_ != qp_type::XRC_INI
     }
+
+    /// Refuses a queue pair of another type than these, one with a shared receive queue, and one with other options than that all sends are
+    /// signaled, each with a hint.
+    pub(in crate::driver) fn only(
+        &self,
+        op: &'static str,
+        types: &[u8],
+        [of_type, shared, flags]: [&'static str; 3],
+    ) -> Result<()> {
+        let hint = if !types.contains(&self.type_) {
+            of_type
+        } else if self.is_shared {
+            shared
+        } else if !QpCreateFlags::SQ_SIG_ALL.contains(self.flags) {
+            flags
+        } else {
+            return Ok(());
+        };
+        Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
+    }
 }
 
 /// A shared receive queue that is about to be armed or resized.
