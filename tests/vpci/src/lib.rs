@@ -1,9 +1,10 @@
 //! The common parts of the virtual devices: a PCI device over vfio-user with interrupts and the guest's memory, a control line, a wire
-//! to another device, and the transport of connected queue pairs over RoCE v2.
+//! to another device, limits, and the transport of connected queue pairs over RoCE v2.
 
 pub mod bytes;
 mod clock;
 pub mod control;
+mod limits;
 mod memory;
 pub mod pci;
 mod server;
