@@ -18,7 +18,7 @@ use crate::pd::Pd;
 pub(crate) type Uses = Arc<()>;
 
 /// Refuses to destroy a domain that is in use.
-fn unused(uses: &Uses) -> Answer {
+pub(crate) fn unused(uses: &Uses) -> Answer {
     if Arc::strong_count(uses) > 1 { Err(EBUSY) } else { Ok(()) }
 }
 
@@ -47,6 +47,7 @@ pub(crate) extern "C" fn dealloc_td(td: Option<Box<Td>>) -> c_int {
 /// The domains that a parent domain combines.
 pub(crate) struct Parts {
     uses: Uses,
+    _of: Uses,
     _td: Option<Uses>,
 }
 
@@ -80,8 +81,9 @@ fn make(context: Option<&Context>, attr: Option<&ParentDomainInitAttr>) -> Answe
         return Err(EINVAL);
     }
     let c = abi::Pd { context: of.c.context, handle: of.c.handle };
-    let parts = Parts { uses: Uses::default(), _td: td.map(|td| td.uses.clone()) };
-    Ok(Box::new(Pd { c, pd: Owned::new(of.pd.get()?.clone()), parts: Some(parts) }))
+    let pd = of.pd.get()?.clone();
+    let parts = Parts { uses: Uses::default(), _of: of.uses.clone(), _td: td.map(|td| td.uses.clone()) };
+    Ok(Box::new(Pd { c, pd: Owned::new(pd), uses: Uses::default(), parts: Some(parts) }))
 }
 
 pub(crate) extern "C" fn alloc_parent_domain(

@@ -9,13 +9,15 @@ use crate::abi;
 use crate::answer::{Answer, EINVAL, or_null, returned};
 use crate::boundary::Pointer;
 use crate::context::Context;
-use crate::domain::Parts;
+use crate::domain::{Parts, Uses, unused};
 use crate::owned::{Owned, end};
 
 #[repr(C)]
 pub(crate) struct Pd {
     pub(crate) c: abi::Pd,
     pub(crate) pd: Owned<ProtectionDomain>,
+    /// Parent domains of this one, of which the kernel does not know.
+    pub(crate) uses: Uses,
     /// The domains that a parent domain combines.
     pub(crate) parts: Option<Parts>,
 }
@@ -24,7 +26,7 @@ fn alloc(context: Option<&Context>) -> Answer<Box<Pd>> {
     let context = context.ok_or(EINVAL)?;
     let pd = context.context.alloc_pd()?;
     let c = abi::Pd { context: Pointer::to(context), handle: pd.handle() };
-    Ok(Box::new(Pd { c, pd: Owned::new(pd), parts: None }))
+    Ok(Box::new(Pd { c, pd: Owned::new(pd), uses: Uses::default(), parts: None }))
 }
 
 /// A domain of another context, in the same context of the kernel.
@@ -32,7 +34,7 @@ fn import(context: Option<&Context>, handle: u32) -> Answer<Box<Pd>> {
     let context = context.ok_or(EINVAL)?;
     let pd = context.context.import_pd(handle)?;
     let c = abi::Pd { context: Pointer::to(context), handle };
-    Ok(Box::new(Pd { c, pd: Owned::new(pd), parts: None }))
+    Ok(Box::new(Pd { c, pd: Owned::new(pd), uses: Uses::default(), parts: None }))
 }
 
 pub(crate) extern "C" fn import_pd(context: Option<&Context>, handle: u32) -> Option<Box<Pd>> {
@@ -52,8 +54,8 @@ pub(crate) extern "C" fn alloc_pd(context: Option<&Context>) -> Option<Box<Pd>> 
 pub(crate) extern "C" fn dealloc_pd(pd: Option<Box<Pd>>) -> c_int {
     let destroyed = end(pd, |pd| match &pd.parts {
         Some(parts) => parts.end(),
-        // Whether it is in use is for the kernel to say: others may have deregistered an imported region.
-        None => Ok(pd.pd.get()?.deallocate()?),
+        // Whether any other object uses it is for the kernel to say: others may have deregistered an imported region.
+        None => unused(&pd.uses).and_then(|()| Ok(pd.pd.get()?.deallocate()?)),
     });
     returned(destroyed)
 }

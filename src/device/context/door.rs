@@ -58,9 +58,17 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// For a newly opened device with the driver `driver`. Only if it is `inheritable`, a child may become its owner.
-    pub(super) fn new(transport: Box<dyn Transport>, driver: u32, inheritable: bool) -> Result<Self> {
-        let owner = Owner::new().map_err(|errno| Error::kernel("context.create", errno))?;
+    /// For a newly opened device with the driver `driver`. Only if it is `inheritable`, a child may become its owner. Returns the transport
+    /// if there is no memory for an owner.
+    pub(super) fn new(
+        transport: Box<dyn Transport>,
+        driver: u32,
+        inheritable: bool,
+    ) -> Result<Self, (Box<dyn Transport>, Error)> {
+        let owner = match Owner::new() {
+            Ok(owner) => owner,
+            Err(errno) => return Err((transport, Error::kernel("context.create", errno))),
+        };
         if !inheritable {
             owner.take();
         }

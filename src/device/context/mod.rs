@@ -93,7 +93,7 @@ impl Context {
         devx: bool,
         inheritable: bool,
     ) -> Result<Self> {
-        let door = Door::new(transport, device.driver_id(), inheritable)?;
+        let door = Door::new(transport, device.driver_id(), inheritable).map_err(|(_, error)| error)?;
         let mut driver = device.driver_kind();
         let mut plan = driver.plan_context(devx);
         let vectors = create(&door, plan.payload()).or_else(|error| {
@@ -275,8 +275,7 @@ impl Context {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) if the file is not that of the device, or if there is no context yet;
-    /// [`Unsupported`](ErrorKind::Unsupported) for drivers other than mlx5. The file comes back, unless the system lacks something for
-    /// another owner of it.
+    /// [`Unsupported`](ErrorKind::Unsupported) for drivers other than mlx5. The file comes back.
     ///
     /// # Kernel
     /// `UVERBS_METHOD_QUERY_CONTEXT` (uverbs_std_types_device.c, Linux 6.1).
@@ -290,7 +289,8 @@ impl Context {
             let hint = "the file is not that of the device";
             (Some(file), Error::kernel(op, errno).hinted_if(ErrorKind::InvalidInput, hint))
         })?;
-        let door = Door::new(Box::new(transport), device.driver_id(), true).map_err(|error| (None, error))?;
+        let door = Door::new(Box::new(transport), device.driver_id(), true)
+            .map_err(|(transport, error)| (transport.into_file(), error))?;
         Self::adopt(device.clone(), door).map_err(|(door, error)| (door.into_file(), error))
     }
 

@@ -6,12 +6,13 @@
 //!
 //! The device accepts a request for an event only with a number of events that it has not answered yet. The program may read events from
 //! their file at any time; the queue itself shows that an event was made, because an armed queue makes it at the first completion. An
-//! entry does not say whether its message was solicited, so each receive counts as one. Bindings read events themselves, and report each.
+//! entry does not say whether its message was solicited, so each receive counts as one, and the number may then be one that the device has
+//! answered already: the next request is made with two numbers. Bindings read events themselves, and report each.
 //!
 //! Source: `erdma_create_cq`, `erdma_notify_cq` and `__erdma_poll_one_cqe`, providers/erdma/erdma_verbs.c, rdma-core 65;
 //! `erdma_create_cq`, erdma_verbs.c, Linux 7.3.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use uverbs_abi::erdma::{
@@ -19,7 +20,7 @@ use uverbs_abi::erdma::{
     CQE_QTYPE_RQ, CQE_QTYPE_SQ, CQE_SYNDROME, Cqe, CreateCqReq, CreateCqResp, MIN_CQE, OP_RECV_IMM,
     OP_RECV_INV, OP_RSP_SEND_IMM, SLOT, WC_FLUSH_ERR, WC_RECV_STAG_INVALID_ERR, WC_RECV_WARRPING_ERR,
     WC_RECV_WQE_FORMAT_ERR, WC_RETRY_EXC_ERR, WC_SEND_STAG_INVALID_ERR, WC_SEND_WARRPING_ERR,
-    WC_SEND_WQE_FORMAT_ERR, WC_SUCCESS,
+    WC_SEND_WQE_FORMAT_ERR, WC_SEND_WQE_ORD_EXCEED, WC_SUCCESS,
 };
 use uverbs_abi::types::{WcFlags, wc_opcode, wc_status};
 use uverbs_abi::write::Wc;
@@ -95,6 +96,7 @@ impl Plan<u32, Completions> for CqPlan {
             changes: AtomicU32::new(0),
             armed: AtomicU32::new(NOT_ARMED),
             events: AtomicU32::new(0),
+            is_unsure: AtomicBool::new(false),
             arms: AtomicU32::new(0),
         };
         // The answer to a request for an event that there was not.
@@ -144,6 +146,8 @@ pub(super) struct CompletionSide {
     /// The kind of event that was requested, and is searched for; the number of events; and how often the doorbell was rung.
     armed: AtomicU32,
     events: AtomicU32,
+    /// The number may have counted an event that the device has not made.
+    is_unsure: AtomicBool,
     arms: AtomicU32,
 }
 
@@ -203,6 +207,7 @@ impl CompletionSide {
         if armed == ARMED || armed == ARMED_SOLICITED && is_notable {
             self.armed.store(NOT_ARMED, Ordering::Relaxed);
             self.events.fetch_add(1, Ordering::Relaxed);
+            self.is_unsure.store(armed == ARMED_SOLICITED, Ordering::Relaxed);
         }
     }
 }
@@ -214,7 +219,13 @@ impl CqSide for CompletionSide {
         let is_here = self.origin.is_here();
         if is_here {
             self.armed.store(if solicited_only { ARMED_SOLICITED } else { ARMED }, Ordering::Relaxed);
-            self.ask(solicited_only, self.events.load(Ordering::Relaxed) << 30);
+            let events = self.events.load(Ordering::Relaxed);
+            self.ask(solicited_only, events << 30);
+            if self.is_unsure.load(Ordering::Relaxed) {
+                // The device may have answered this number before, but not this one and the next.
+                self.events.fetch_add(1, Ordering::Relaxed);
+                self.ask(solicited_only, events.wrapping_add(1) << 30);
+            }
         }
         is_here
     }
@@ -297,7 +308,7 @@ impl Completions {
             let done = track.sends.complete(slot, succeeded, position)?;
             Wc { wr_id: done.wr_id, opcode: done.opcode, ..wc }
         } else if is_of(word, CQE_QTYPE_RQ) {
-            let done = track.receives.complete(slot, succeeded, position)?;
+            let done = track.receives.complete_at(slot, succeeded, position)?;
             received(word, cqe, Wc { wr_id: done.wr_id, ..wc })
         } else {
             return None;
@@ -344,7 +355,7 @@ fn failed(syndrome: u8, wc: Wc) -> Wc {
         WC_RECV_STAG_INVALID_ERR..=WC_RECV_WARRPING_ERR => (wc_status::REM_ACCESS_ERR, syndrome - 1),
         WC_SEND_WQE_FORMAT_ERR => (wc_status::LOC_QP_OP_ERR, 0x20),
         // There may be no reads.
-        9 => (wc_status::GENERAL_ERR, 0x21),
+        WC_SEND_WQE_ORD_EXCEED => (wc_status::GENERAL_ERR, 0x21),
         WC_SEND_STAG_INVALID_ERR..=WC_SEND_WARRPING_ERR => {
             (wc_status::LOC_ACCESS_ERR, syndrome - WC_SEND_STAG_INVALID_ERR + 0x30)
         }

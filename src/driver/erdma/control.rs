@@ -1,6 +1,7 @@
 //! What erdma says about its device.
 
-use uverbs_abi::erdma::AllocCtxResp;
+use uverbs_abi::erdma::{AllocCtxResp, MAX_SLOTS};
+use uverbs_abi::write::QueryQpResp;
 use zerocopy::FromBytes;
 
 use super::State;
@@ -33,6 +34,11 @@ impl Control for State {
     /// `erdma_alloc_pd`, erdma_verbs.c.
     fn numbers_domains(&self) -> bool {
         false
+    }
+
+    /// The kernel answers with slots, of which it gives each request the most that one can take (`erdma_query_qp`, erdma_verbs.c, Linux 7.3).
+    fn tidy_qp(&self, answer: &mut QueryQpResp) {
+        answer.max_send_wr /= MAX_SLOTS as u32;
     }
 
     /// `erdma_query_hw_stats`, erdma_verbs.c, Linux 6.8.

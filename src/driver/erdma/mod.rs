@@ -4,7 +4,8 @@
 //! A doorbell is eight bytes, which are also stored in a record in memory. There are only connected queue pairs, and a receive has one
 //! piece of memory.
 //!
-//! The device may be of iWARP, whose queue pairs are connected by a connection manager (rdma_cm) in the kernel, or of RoCE.
+//! The device may be of RoCE, or of iWARP, whose queue pairs are connected by a connection manager (rdma_cm) in the kernel. This is written for
+//! RoCE: a queue pair that the kernel has made ready refuses requests as not ready.
 //!
 //! Source: erdma_verbs.c, Linux 6.1 to 7.3; providers/erdma, rdma-core 65. The kernel maps the page of completion queues under the offset
 //! of that of receives, and the other way round (`alloc_db_resources`, 6.12 and 7.3), which the device has to sort out.

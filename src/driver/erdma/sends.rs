@@ -352,9 +352,12 @@ impl SendRing for Sends {
         self.signaled = self.awaited;
     }
 
-    /// Of requests without a completion that are behind all others, only a failure would show.
+    /// Requests without a completion that are behind all others have one if one before them has failed; otherwise only their own failure
+    /// would show.
     fn is_idle(&self) -> Option<bool> {
-        Some(self.lane().done().wrapping_sub(self.awaited) as i32 >= 0)
+        let done = self.lane().done();
+        let until = if self.lane().has_failed() { self.published } else { self.awaited };
+        Some(done.wrapping_sub(until) as i32 >= 0)
     }
 
     /// Nothing shows that the device flushes what is posted in the error state: the kernel asks it to, by a command, for queue pairs of

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::completions::CompletionSide;
 use crate::kernel::error::{Error, Result};
@@ -34,6 +34,10 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn new(track: Track, sides: [Arc<CompletionSide>; 2]) -> Arc<Self> {
+        // Entries of an earlier queue pair with this number may still be in the completion queues.
+        for (lane, side) in [&track.sends, &track.receives].into_iter().zip(&sides) {
+            side.at_end(|since| lane.since.store(since, Ordering::Relaxed));
+        }
         let track = Arc::new(track);
         sides.iter().for_each(|side| side.add(&track));
         Arc::new(Self { track, sides })
@@ -65,8 +69,10 @@ pub(super) struct Lane {
     since: AtomicU64,
     /// Written by the poller: everything before this counter is done.
     done: AtomicU32,
-    /// Used by the poster: the last value of `done` that it saw, or the counter after the last reset.
+    /// Written by the poster: the last value of `done` that it saw, or the counter after the last reset.
     seen: AtomicU32,
+    /// A request has failed since the last reset: each one behind it ends with a completion of its own.
+    has_failed: AtomicBool,
 }
 
 /// Maximum number of slots: the device's numbers of slots are then before or after another one, and not both.
@@ -104,7 +110,8 @@ impl Lane {
         let mut entries = Error::room(op, slots as usize)?;
         entries.extend((0..slots).map(|_| Entry::default()));
         let [done, seen] = [(); 2].map(|()| AtomicU32::new(0));
-        Ok(Self { entries: entries.into_boxed_slice(), since: AtomicU64::new(0), done, seen })
+        let (since, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { entries: entries.into_boxed_slice(), since, done, seen, has_failed })
     }
 
     #[inline]
@@ -138,16 +145,24 @@ impl Lane {
         }
     }
 
+    /// Everything before this counter is done. A poller that was handling a completion from before a reset may have stored its value.
+    #[inline(always)]
+    fn reached(&self, order: Ordering) -> u32 {
+        let (done, seen) = (self.done.load(order), self.seen.load(Ordering::Relaxed));
+        if (done.wrapping_sub(seen) as i32) < 0 { seen } else { done }
+    }
+
     /// Called by the poster: everything before this counter is done.
     #[inline(always)]
     pub(super) fn done(&self) -> u32 {
-        let (done, seen) = (self.done.load(Ordering::Acquire), self.seen.load(Ordering::Relaxed));
-        // A poller that was handling a completion from before a reset may have stored its value.
-        if (done.wrapping_sub(seen) as i32) < 0 {
-            return seen;
-        }
+        let done = self.reached(Ordering::Acquire);
         self.seen.store(done, Ordering::Relaxed);
         done
+    }
+
+    /// Whether a request has failed since the last reset.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Called by the poster: the number of free slots from `head` on. A device that has completed what was not posted may have set the
@@ -165,6 +180,7 @@ impl Lane {
         // A poller that sees anything written after the reset sees `since`.
         fence(Ordering::Release);
         self.entries.iter().for_each(|entry| entry.what.store(0, Ordering::Relaxed));
+        self.has_failed.store(false, Ordering::Relaxed);
         self.seen.store(begin, Ordering::Relaxed);
         self.done.store(begin, Ordering::Relaxed);
         begin
@@ -174,7 +190,7 @@ impl Lane {
     /// none, if it is from before a reset, if it has ended, or if it `succeeded` and has no completion: a faulty device may name any slot.
     #[inline(always)]
     pub(super) fn complete(&self, number: u16, succeeded: bool, position: u64) -> Option<Done> {
-        let done = self.done.load(Ordering::Relaxed);
+        let done = self.reached(Ordering::Relaxed);
         // Slots before `done` are at least half of all numbers ahead.
         let begin = done.wrapping_add(u32::from(number.wrapping_sub(done as u16)));
         let entry = self.entry(begin).filter(|_| begin.wrapping_sub(done) < self.slots())?;
@@ -186,8 +202,20 @@ impl Lane {
         if !is_it || position < self.since.load(Ordering::Relaxed) {
             return None;
         }
+        if !succeeded {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
         self.done.store(begin.wrapping_add(what >> 1 & 7), Ordering::Release);
         Some(Done { wr_id, opcode: what >> 8 & 0xff })
+    }
+
+    /// Called by the poller for a queue whose completions may tell only the place in the ring, of which `place` has the bits: whether the
+    /// device reports more of the number, the sources do not say (`erdma_poll_one_cqe`, rdma-core 65).
+    #[inline(always)]
+    pub(super) fn complete_at(&self, place: u16, succeeded: bool, position: u64) -> Option<Done> {
+        let done = self.reached(Ordering::Relaxed);
+        let ahead = u32::from(place).wrapping_sub(done) & self.slots().wrapping_sub(1);
+        self.complete(done.wrapping_add(ahead) as u16, succeeded, position)
     }
 }
 
@@ -247,5 +275,30 @@ mod tests {
         let next = lane.reset(6);
         lane.done.store(begin + 2, Ordering::Relaxed);
         assert_eq!(lane.done(), next);
+        lane.post(next, note(90, 1, true));
+        lane.done.store(begin + 2, Ordering::Relaxed);
+        assert_eq!(wr_id(lane.complete(0, true, 6)), Some(90));
+    }
+
+    #[test]
+    fn a_number_and_a_place_in_the_ring_are_told_apart_by_nobody() {
+        let lane = Lane::new("test", 4).unwrap();
+        for head in 0..20 {
+            lane.post(head, note(head.into(), 1, true));
+            let said = if head % 2 == 0 { head as u16 } else { head as u16 % 4 };
+            assert_eq!(wr_id(lane.complete_at(said, true, 0)), Some(head.into()));
+            assert_eq!(lane.complete_at(said, true, 0), None, "it has ended");
+        }
+    }
+
+    #[test]
+    fn after_a_failure_each_request_has_a_completion_until_a_reset() {
+        let lane = Lane::new("test", 4).unwrap();
+        lane.post(0, note(70, 1, true));
+        lane.post(1, note(71, 1, false));
+        assert!(!lane.has_failed() && lane.complete(0, false, 0).is_some() && lane.has_failed());
+        assert_eq!(wr_id(lane.complete(1, false, 0)), Some(71));
+        lane.reset(2);
+        assert!(!lane.has_failed());
     }
 }

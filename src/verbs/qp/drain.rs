@@ -61,14 +61,16 @@ impl<T: QpType> QueuePair<T> {
     /// Afterwards no further completion of this queue pair arrives, and the memory of its requests can be released.
     ///
     /// It does not wait for requests without a completion, such as unsignaled ones that succeed; completion counters include them
-    /// afterwards. Receives in a shared receive queue do not belong to the queue pair and stay there. A message that was arriving
-    /// when the error occurred may still complete after this call; on devices with the event
-    /// [`QpLastWqeReached`](crate::EventKind::QpLastWqeReached), this event reports that no further completion can arrive.
+    /// afterwards, except on erdma, whose device does not say what became of those behind the last signaled one. Receives in a shared
+    /// receive queue do not belong to the queue pair and stay there. A message that was arriving when the error occurred may still
+    /// complete after this call; on devices with the event [`QpLastWqeReached`](crate::EventKind::QpLastWqeReached), this event reports
+    /// that no further completion can arrive.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if a completion queue is missing, or in
     /// [`QpState::Reset`](super::QpState::Reset), where nothing is posted. [`TimedOut`](crate::ErrorKind::TimedOut) after
-    /// `timeout`: a completion queue is full or has overrun, so completions were lost; drain may be called again.
+    /// `timeout`: a completion queue is full or has overrun, so completions were lost (or, on erdma, a request was posted after the device
+    /// had failed by itself); drain may be called again.
     /// [`Disassociated`](crate::ErrorKind::Disassociated) if the device has gone: nothing completes any more.
     ///
     /// ```

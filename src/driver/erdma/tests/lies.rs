@@ -42,6 +42,22 @@ fn entries_of_a_queue_pair_that_is_gone_are_skipped() {
     assert_eq!(queue.known(), 0);
 }
 
+#[test]
+fn a_queue_pair_with_the_number_of_an_earlier_one_has_none_of_its_entries() {
+    let (state, doorbells) = (state(), Doorbells::new());
+    let mut bench = Bench::new();
+    bench.send(1).unwrap();
+    bench.complete(0, OP_SEND, 0, WC_FLUSH_ERR);
+    let opened = open_qp(&state, &doorbells, &bench.queue, &shape(qp_type::RC), ANSWER);
+    let (sends, receives, _) = opened.unwrap();
+    (bench.sends, bench.receives) = (sends, receives);
+    bench.enter(qp_state::RTS);
+    bench.send(2).unwrap();
+    assert_eq!(bench.ids(), [0; 0], "the entry is the other's");
+    bench.complete(0, OP_SEND, 0, 0);
+    assert_eq!(bench.ids(), [2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
 

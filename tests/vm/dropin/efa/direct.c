@@ -304,6 +304,12 @@ static void domains(void)
 	CHECK(qp);
 	tell("free parent domain of a queue pair", "%s", errno_of(ibv_dealloc_pd(parent)));
 	CHECK(!ibv_destroy_qp(qp) && !ibv_dealloc_pd(parent) && !ibv_dealloc_td(td));
+	/* The kernel does not know of parent domains. */
+	struct ibv_parent_domain_init_attr of_empty = { .pd = ibv_alloc_pd(context) };
+	CHECK(of_empty.pd && (parent = ibv_alloc_parent_domain(context, &of_empty)));
+	tell("free empty domain of a parent domain", "%s", errno_of(ibv_dealloc_pd(of_empty.pd)));
+	CHECK(!ibv_dealloc_pd(parent));
+	tell("free it afterwards", "%s", errno_of(ibv_dealloc_pd(of_empty.pd)));
 }
 
 static void to_rts(struct ibv_qp *qp)
