@@ -239,12 +239,12 @@ fn send_failed(entry: &Entry, Known { track, sends, .. }: &Known) -> Said {
     if !sends || ending.is_stale(0, entry.index) {
         return Said::Done(None);
     }
-    let (psn, code) = (entry.words[2] & PSN, Some(code(entry)));
+    // Those before the packet that has failed have been acknowledged.
+    let (psn, code) = (entry.words[2].wrapping_sub(1) & PSN, Some(code(entry)));
     if track.is_sent(psn) {
-        let psn = psn.wrapping_sub(1) & PSN;
         return Said::Acknowledged(Acknowledged { track: track.clone(), life: ending.life, psn, code });
     }
-    // If that packet is not outstanding, none is known to have been acknowledged: the oldest send has failed.
+    // If they were not sent, none is known to have been acknowledged: the oldest send has failed.
     track.end(SENDS);
     Said::Done(track.sends.pop().map(|oldest| wc(track, &oldest, code)))
 }

@@ -123,7 +123,7 @@ impl LowerReceive for Filling<'_> {
             return Err(Refused::TooLarge);
         }
         let lane = &track.receives;
-        if receives.head.wrapping_sub(lane.taken()) >= lane.places() {
+        if lane.is_full(receives.head) {
             return Err(Refused::Full);
         }
         let (units, bytes) = gdma::receive((&mut receives.ring, receives.at), pieces)?;

@@ -94,7 +94,7 @@ impl Sends {
             return Err(Refused::TooLarge);
         }
         let (lane, head, rings) = (&track.sends, &self.head, &mut self.rings);
-        if head.request.wrapping_sub(lane.taken()) >= lane.places() {
+        if lane.is_full(head.request) {
             return Err(Refused::Full);
         }
         let (mtu, psn) = (self.mtu, head.psn);

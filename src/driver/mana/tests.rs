@@ -115,11 +115,11 @@ pub(super) fn shape(flags: QpCreateFlags) -> QpShape {
 fn pair(
     page: &Mapping,
     sides: [Arc<CompletionSide>; 2],
-    flags: QpCreateFlags,
+    shape: &QpShape,
     queue_id: [u32; 4],
 ) -> (QpQueues<Sends, Receives>, Mapping, [usize; 4]) {
     let limits = Limits { requests: 8, pieces: 4, entries: 64 };
-    let mut plan = Box::new(QpPlan::new("test", &shape(flags), limits, sides, page.clone()).unwrap());
+    let mut plan = Box::new(QpPlan::new("test", shape, limits, sides, page.clone()).unwrap());
     let (memory, places) = (plan.memory().unwrap().clone(), plan.places());
     plan.payload().1.copy_from_slice(CreateRcQpResp { queue_id }.as_bytes());
     (plan.open(made(&Nobody)).unwrap(), memory, places)
@@ -140,7 +140,7 @@ impl Bench {
         }
         let side: Arc<CompletionSide> = own("test", queue.side()).unwrap();
         let (pair, memory, places) =
-            pair(&page, [side.clone(), side], QpCreateFlags::empty(), [SENDS, 0x41, ANSWERS, NUMBER]);
+            pair(&page, [side.clone(), side], &shape(QpCreateFlags::empty()), [SENDS, 0x41, ANSWERS, NUMBER]);
         let QpQueues { sends, receives, known, .. } = pair;
         let written = entries + earlier.len() as u32;
         let receives = receives.unwrap();
@@ -149,9 +149,13 @@ impl Bench {
 
     /// The queue pair is destroyed, and another one takes its place, with these options. Its queue of receives may be another one.
     pub(super) fn pair_again(&mut self, flags: QpCreateFlags, receives: Option<&Completions>) {
+        self.pair_of(&shape(flags), receives);
+    }
+
+    pub(super) fn pair_of(&mut self, shape: &QpShape, receives: Option<&Completions>) {
         let side: Arc<CompletionSide> = own("test", self.queue.side()).unwrap();
         let other = receives.map_or(side.clone(), |queue| own("test", queue.side()).unwrap());
-        let (pair, memory, places) = pair(&self.page, [side, other], flags, [SENDS, 0x41, ANSWERS, NUMBER]);
+        let (pair, memory, places) = pair(&self.page, [side, other], shape, [SENDS, 0x41, ANSWERS, NUMBER]);
         (self.sends, self.known) = (pair.sends, pair.known);
         (self.receives, self.memory, self.places) = (pair.receives.unwrap(), memory, places);
     }

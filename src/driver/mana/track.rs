@@ -75,6 +75,8 @@ impl Entry {
 pub(super) struct Lane {
     /// A power of two.
     entries: Box<[Entry]>,
+    /// Maximum number of outstanding requests.
+    most: u32,
     /// Number of requests that were published, and that have ended.
     posted: AtomicU32,
     taken: AtomicU32,
@@ -83,20 +85,26 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// For at least this many requests.
+    /// For this many requests.
     pub(super) fn new(op: &'static str, requests: u32) -> Result<Self> {
         let places = requests.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         let mut entries = Error::room(op, places as usize)?;
         entries.extend((0..places).map(|_| Entry::default()));
         Ok(Self {
             entries: entries.into_boxed_slice(),
+            most: requests,
             posted: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             answered: AtomicU32::new(0),
         })
     }
 
-    /// Maximum number of outstanding requests.
+    /// Called by the poster: whether there is no room for the request with this number.
+    pub(super) fn is_full(&self, number: u32) -> bool {
+        number.wrapping_sub(self.taken()) >= self.most
+    }
+
+    /// Number of places for requests, a power of two.
     pub(super) fn places(&self) -> u32 {
         self.entries.len() as u32
     }

@@ -151,13 +151,18 @@ fn nothing_of_a_queue_pair_completes_after_its_end() {
 
 #[test]
 fn an_error_of_a_packet_that_was_not_sent_completes_nothing_before_it() {
-    for psn in [FIRST + 2, FIRST + 4, FIRST + 100, FIRST ^ 0x80_0000, FIRST.wrapping_sub(1)] {
+    for psn in [FIRST + 3, FIRST + 4, FIRST + 100, FIRST ^ 0x80_0000, FIRST.wrapping_sub(1)] {
         let mut bench = Bench::new();
         (1..3).for_each(|wr_id| bench.send(wr_id).unwrap());
         bench.fail_send(0x162, psn);
         let expected = vec![(1, wc_status::REM_ACCESS_ERR), (2, FLUSHED)];
         assert_eq!(bench.done(), expected, "{psn:#x}");
     }
+    // All before the next one have been acknowledged.
+    let mut bench = Bench::new();
+    (1..3).for_each(|wr_id| bench.send(wr_id).unwrap());
+    bench.fail_send(0x162, FIRST + 2);
+    assert_eq!((bench.done(), bench.send(3)), (vec![(1, OK), (2, OK)], Err(Refused::NotReady)));
 }
 
 #[test]

@@ -147,6 +147,21 @@ fn after_a_reset_nothing_of_the_life_before_completes() {
 }
 
 #[test]
+fn no_more_is_taken_than_was_granted() {
+    for most in [0, 1, 3] {
+        let mut bench = Bench::fresh();
+        let plain = shape(QpCreateFlags::empty());
+        let cap = QpCap { max_send_wr: most, max_recv_wr: most, ..plain.cap };
+        bench.pair_of(&QpShape { cap, ..plain }, None);
+        bench.connect(FIRST);
+        for wr_id in 0..most.into() {
+            assert_eq!((bench.send(wr_id), bench.receive(&[wr_id])), (Ok(()), Ok(())), "{most}");
+        }
+        assert_eq!((bench.send(9), bench.receive(&[9])), (Err(Refused::Full), Err(Refused::Full)), "{most}");
+    }
+}
+
+#[test]
 fn what_is_discarded_leaves_no_trace() {
     let mut bench = Bench::new();
     bench.put(1, SendFlags::SIGNALED, Opcode::Read(REMOTE), &[PIECE]).unwrap();
