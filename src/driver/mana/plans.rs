@@ -25,6 +25,9 @@ use crate::kernel::mapping::Mapping;
 
 const TYPES: &str = "mana has reliable connections (rc) only";
 const SHARED: &str = "mana has no shared receive queues";
+/// Its operations: bits of `enum ibv_qp_create_send_ops_flags` (verbs.h), of writes, messages, each also with immediate data, and reads.
+const OPERATIONS: u64 = 0x1f;
+const OTHERS: &str = "mana has messages, writes and reads, and no other operations";
 const FLAGS: &str = "mana's queue pairs have no options except that all sends are signaled";
 
 /// The smallest ring, which is also the size of the rings whose requests others write, and of that for the answers to reads.
@@ -59,6 +62,9 @@ impl Queues for State {
         kernel: &dyn Kernel,
     ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
         shape.only(op, &[qp_type::RC], [TYPES, SHARED, FLAGS])?;
+        if shape.operations.is_some_and(|operations| operations & !OPERATIONS != 0) {
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, OTHERS));
+        }
         let [sends, receives] = sides.queues;
         let sides = [own(op, sends.clone())?, own(op, receives.clone())?];
         Ok(Box::new(QpPlan::new(op, shape, self.limits(op, kernel)?, sides, self.page(op, kernel)?)?))

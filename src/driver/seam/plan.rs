@@ -89,7 +89,7 @@ pub(crate) struct QpShape {
     pub(crate) type_: u8,
     pub(crate) cap: QpCap,
     /// The operations for which its requests need room, if not all that its type has: bits of `enum ibv_qp_create_send_ops_flags`.
-    /// A driver whose requests all have the same size ignores this.
+    /// A driver that has all of them, and whose requests all have the same size, ignores this.
     pub(crate) operations: Option<u64>,
     /// Maximum size in bytes of the headers of a large send; zero if there are no large sends.
     pub(crate) large_header: u32,

@@ -48,6 +48,12 @@ fn options_of_a_queue_pair_are_refused() {
     let lacks = Err(Some(Errno::EOPNOTSUPP as i32));
     assert_eq!(refused(QpShape { type_: qp_type::UD, ..plain() }), lacks);
     assert_eq!(refused(QpShape { is_shared: true, ..plain() }), lacks);
+    let of = |operations| refused(QpShape { operations: Some(operations), ..plain() });
+    // Writes, messages and reads; atomic operations, invalidations, windows.
+    assert_eq!((of(0x1f), of(0)), (Ok(()), Ok(())));
+    for bit in 5..13 {
+        assert_eq!(of(1 << bit | 1), lacks, "{bit}");
+    }
     for flags in QpCreateFlags::all().iter().filter(|flags| *flags != QpCreateFlags::SQ_SIG_ALL) {
         assert_eq!(refused(shape(flags | QpCreateFlags::SQ_SIG_ALL)), lacks, "{flags:?}");
     }
