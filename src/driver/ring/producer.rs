@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -55,19 +56,57 @@ impl<W> Slot<'_, W> {
     #[inline(always)]
     #[must_use]
     pub(crate) fn put_item<T: IntoBytes + Immutable>(&mut self, index: usize, item: &T) -> bool {
+        if index >= self.items::<T>() {
+            return false;
+        }
+        // SAFETY: the index is below the number that fits.
+        unsafe { self.put_item_unchecked(index, item) };
+        true
+    }
+
+    /// Copies items behind `W`, one after the other, and tells `each` of them. Returns their number, or `None` if there are more than fit
+    /// into the slot.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn put_items<T: IntoBytes + Immutable>(
+        &mut self,
+        items: impl ExactSizeIterator<Item: Borrow<T>>,
+        mut each: impl FnMut(&T),
+    ) -> Option<usize> {
+        let count = items.len();
+        if count > self.items::<T>() {
+            return None;
+        }
+        // No more than were counted, whatever the iterator returns.
+        for (index, item) in (0..count).zip(items) {
+            each(item.borrow());
+            // SAFETY: the index is below the number that fits.
+            unsafe { self.put_item_unchecked(index, item.borrow()) };
+        }
+        Some(count)
+    }
+
+    /// Number of items that fit behind `W`.
+    #[inline(always)]
+    fn items<T>(&self) -> usize {
+        self.room / size_of::<T>()
+    }
+
+    /// Copies an item behind `W`, as the one with this index.
+    ///
+    /// # Safety
+    /// The index is less than [`Slot::items`].
+    #[inline(always)]
+    unsafe fn put_item_unchecked<T: IntoBytes + Immutable>(&mut self, index: usize, item: &T) {
         const {
             assert!(size_of::<W>().is_multiple_of(align_of::<T>()) && align_of::<T>() <= 8);
             assert!(size_of::<T>().is_multiple_of(align_of::<T>()) && size_of::<T>() > 0);
         }
-        if index >= self.room / size_of::<T>() {
-            return false;
-        }
-        // SAFETY: inside the slot, aligned, and the slot is ours (third point) and so is not where the item is.
+        // SAFETY: inside the slot, as the caller promises, aligned, and the slot is ours (third point) and so is not where the item is.
         unsafe {
             let to = self.at.add(size_of::<W>() + index * size_of::<T>());
             to.cast::<T>().copy_from_nonoverlapping(NonNull::from(item), 1);
         }
-        true
     }
 
     /// Writes bytes behind `W`, from byte `at` on. False if they do not fit into the slot.

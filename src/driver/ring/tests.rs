@@ -176,6 +176,23 @@ fn slots_too_small_for_what_they_hold_are_refused() {
     assert!(Producer::<[u64; 9]>::open(map.clone()).is_none() && Consumer::<[u64; 9]>::open(map).is_none());
 }
 
+/// An iterator that says seven, and has more.
+struct Liar<'a>(std::slice::Iter<'a, u64>);
+
+impl<'a> Iterator for Liar<'a> {
+    type Item = &'a u64;
+
+    fn next(&mut self) -> Option<&'a u64> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (7, Some(7))
+    }
+}
+
+impl ExactSizeIterator for Liar<'_> {}
+
 #[test]
 fn nothing_is_written_behind_a_slot() {
     let (_, map) = Geometry::create(7, 64).unwrap();
@@ -183,6 +200,9 @@ fn nothing_is_written_behind_a_slot() {
     let mut batch = producer.batch();
     let mut slot = batch.next().unwrap();
     assert!(slot.put_item(6, &1_u64) && !slot.put_item(7, &1_u64) && !slot.put_item(usize::MAX / 32, &1_u64));
+    assert_eq!(slot.put_items([3_u64; 7].iter(), |_: &u64| {}), Some(7));
+    assert_eq!(slot.put_items([3_u64; 8].iter(), |_: &u64| panic!("nothing is written")), None);
+    assert_eq!(slot.put_items(Liar([4_u64; 99].iter()), |_: &u64| {}), Some(7), "no more than it said");
     assert!(slot.put_bytes(0, &[2; 56]) && !slot.put_bytes(0, &[2; 57]) && slot.put_bytes(56, &[]));
     assert!(!slot.put_bytes(1, &[2; 56]) && !slot.put_bytes(57, &[]) && !slot.put_bytes(usize::MAX, &[2]));
     let mut next = [0; 64];

@@ -401,15 +401,8 @@ fn put_pieces<W, P>(slot: &mut Slot<'_, W>, pieces: P) -> Option<(u32, u32)>
 where
     P: ExactSizeIterator<Item: Borrow<Sge>>,
 {
-    let (mut length, mut count) = (0_u64, 0);
-    for piece in pieces {
-        let piece = piece.borrow();
-        length += u64::from(piece.length);
-        if !slot.put_item(count, piece) {
-            return None;
-        }
-        count += 1;
-    }
+    let mut length = 0_u64;
+    let count = slot.put_items(pieces, |piece: &Sge| length += u64::from(piece.length))?;
     Some((u32::try_from(length).ok()?, count as u32))
 }
 

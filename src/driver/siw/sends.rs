@@ -198,12 +198,7 @@ where
         return None;
     }
     let mut written = 0;
-    for piece in pieces {
-        if !slot.put_item(written, piece.borrow()) {
-            return None;
-        }
-        written += 1;
-    }
+    slot.put_items(pieces, |_: &Sge| written += 1)?;
     // Others than those that were counted would be read from what was in the slot before.
     (written == count).then_some(count as u8)
 }

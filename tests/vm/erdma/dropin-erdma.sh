@@ -57,7 +57,8 @@ step pingpong-events pingpong -e
 step pingpong-large pingpong -s 100000
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
-step pyverbs same_results
+# The kernel creates queue pairs for datagrams, but liberdma has no address handles. The drop-in refuses such a queue pair already.
+step pyverbs same_results 'test_cq_events.*_ud'
 step only-ours-was-loaded only_ours_was_loaded
 step resources resources_are_as_before
 step complaints no_complaints

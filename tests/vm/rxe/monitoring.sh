@@ -57,6 +57,9 @@ commands_end() {
 
 free_ports() { ! ss -Hltn "sport = :9979 or sport = :9090" | grep -q .; }
 
+# The rules of alerts.yml, and the configuration that loads them.
+alerts_are_right() { chroot "$root" promtool check config /root/uverbs/docs/monitoring/prometheus.yml && [ "$(grep -c 'alert:' "$repository/docs/monitoring/alerts.yml")" -eq 4 ]; }
+
 # Checks the unit's text: what systemd finds wrong with it, and how exposed it is.
 unit_is_right() {
     install -m 755 "$UVERBS_BIN" "$root/usr/local/bin/uverbs" || return
@@ -131,6 +134,7 @@ system_ends() { within systemctl stop uverbs-export && until_true 20 free_ports 
 
 begin make_device
 step make-system make_system
+step alerts alerts_are_right
 step three-commands three_commands
 step graph graph
 step commands-end commands_end
