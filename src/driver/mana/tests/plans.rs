@@ -10,7 +10,10 @@ use crate::driver::seam::{Control, CqShape, DriverCq, Queues, Sides};
 /// The state of a device with these limits of entries.
 fn state(entries: u32) -> State {
     let limits = Limits { requests: 8, pieces: 4, entries };
-    State { page: Mutex::new(Some(Mapping::block(PAGE).unwrap())), limits: OnceLock::from(limits) }
+    let state = State::default();
+    *state.page.lock().unwrap() = Some(Mapping::block(PAGE).unwrap());
+    state.limits.set(limits).unwrap();
+    state
 }
 
 fn asked(state: &State, entries: u32) -> Result<u32> {

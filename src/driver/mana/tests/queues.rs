@@ -243,7 +243,10 @@ fn a_request_for_an_event_ahead_stays() {
         }
         assert_eq!(bench.done(), [(round, OK)]);
         if is_last {
-            assert_eq!(bench.bell(Doorbell::ENTRIES), (CQ, 0, bench.written % (bench.entries * 8) | 1 << 31));
+            assert_eq!(
+                bench.bell(Doorbell::ENTRIES),
+                (CQ, 0, (bench.written % (bench.entries * 8)) | 1 << 31)
+            );
         }
     }
 }
