@@ -29,7 +29,8 @@ install() { # install FOLDER PACKAGE=VERSION...: a system with these programs in
     modules=$(find "$root/kernel" -type d -path '*lib/modules/*-*' -prune)
     cp "$(find "$root/kernel" -name 'vmlinuz*' | head -n 1)" "$home/vmlinuz"
     mkdir -p "$root/lib/modules/$kernel"
-    (cd "$modules" && cp -r --parents kernel/{net,lib,crypto,arch,fs/configfs,drivers/infiniband} kernel/drivers/net/{dummy,veth}.ko* \
+    (cd "$modules" && cp -r --parents kernel/{net,lib,crypto,arch,fs/configfs,drivers/infiniband,drivers/nvme} \
+        kernel/drivers/net/{dummy,veth}.ko* kernel/drivers/block/brd.ko* kernel/block \
         "$root/lib/modules/$kernel")
     rm -rf "$root/kernel" "$root"/var/{cache,lib}/apt
     chroot "$root" depmod "$kernel" 2>/dev/null
@@ -63,7 +64,7 @@ expect() {
     local line from=1 at
     cat "$1"
     while read -r line; do
-        at=$(tail -n "+$from" "$1" | grep -nE -m 1 "^$line\$" | cut -d: -f1)
+        at=$(tail -n "+$from" "$1" | grep -nE -m 1 "^$line\$" | cut -d: -f1) || true
         [ -n "$at" ] || { echo "changed: no line $line" >&2; return 1; }
         from=$((from + at))
     done <<<"$2"

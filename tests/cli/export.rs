@@ -188,11 +188,13 @@ fn scrapes_at_once_share_a_reading() {
 }
 
 #[test]
-fn two_paths_and_two_methods_are_there() {
+fn three_paths_and_two_methods_are_there() {
     let exporter = Exporter::new(&[]);
     let status = |request: &str| exporter.ask(request).0.lines().next().expect("a line").to_owned();
     let root = exporter.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(root.0.contains("text/html") && root.1.contains("href=\"/metrics\""), "{root:?}");
+    let healthy = exporter.ask("GET /-/healthy HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(healthy.0.starts_with("HTTP/1.1 200 ") && healthy.1 == "healthy\n", "{healthy:?}");
     let (head, body) = exporter.ask("HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(
         head.starts_with("HTTP/1.1 200 ") && !head.contains("Content-Length: 0\r") && body.is_empty(),

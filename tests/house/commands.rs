@@ -78,7 +78,6 @@ const LIST: &[(&str, Tried)] = &[
     ("UVERBS_VEFA_OPTIONS=", Not("another device for a lane that .ci/run has")),
     ("UVERBS_VERDMA_OPTIONS=", Not("another device for a lane that .ci/run has")),
     ("UVERBS_RANDOM_COUNT=", Not("other programs for lanes that .ci/run has")),
-    ("tests/vm/run -l mlx5 -c", Not("one command beside a device, whose lane .ci/run has")),
     ("tests/random/hunt", Not("takes as long as it is given")),
     ("benches/path --times", Not("times differ from machine to machine")),
     ("benches/path", By(".ci/run", "benches/path")),
@@ -170,10 +169,12 @@ impl Known {
                     if let Some((lane, kernel)) = word.split_once('@') {
                         lanes.push(lane);
                         kernels.push(kernel);
-                    } else if at > 0 && arguments[at - 1] == "-l" {
-                        lanes.push(word);
                     } else if word.starts_with(|first: char| first.is_ascii_digit()) {
                         kernels.push(word);
+                    } else if *runner == "tests/vm/run"
+                        && word.starts_with(|first: char| first.is_ascii_lowercase())
+                    {
+                        lanes.push(word);
                     }
                 }
                 let unknown = |set: &BTreeSet<String>, names: &[&str]| {
@@ -320,7 +321,7 @@ fn what_does_not_exist_is_found() {
     let known = Known::new();
     for bad in [
         "tests/vm/run rxe@5.4",
-        "tests/vm/run -l rex 6.1",
+        "tests/vm/run rex@6.1",
         "UVERBS_TEST_SECONDS=60 cargo test --release --test sampler",
         "cargo test --test any -- sampler::no_such_test",
         "cargo bench --bench nothing",

@@ -209,6 +209,7 @@ fn serve(args: &Args, mut collector: Collector, flows: Option<Arc<Flows>>, signa
     let reload = reloader(args.rules.clone(), flows, snapshots.clone())?;
     let pages = move |page| match page {
         Page::Root => Content { kind: "text/html; charset=utf-8", body: Box::new(ROOT) },
+        Page::Healthy => Content { kind: "text/plain; charset=utf-8", body: Box::new("healthy\n") },
         Page::Metrics { open_metrics } => {
             let form = if open_metrics { Form::OpenMetrics } else { Form::Text };
             Content { kind: form.content_type(), body: Box::new(Text(snapshots.get(), form)) }

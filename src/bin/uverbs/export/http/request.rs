@@ -10,8 +10,12 @@ const MAX_FIELDS: usize = 64;
 /// The pages that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
-    Metrics { open_metrics: bool },
+    Metrics {
+        open_metrics: bool,
+    },
     Root,
+    /// Whether the program answers: no device is read for it.
+    Healthy,
 }
 
 /// A refusal: the status code of HTTP and its text.
@@ -66,6 +70,7 @@ fn page(method: &str, target: &str, version: u8, fields: &[httparse::Header<'_>]
     let page = match path(target) {
         "/metrics" => Page::Metrics { open_metrics: accept::wants_open_metrics(accepts) },
         "/" => Page::Root,
+        "/-/healthy" => Page::Healthy,
         _ => return Err(NOT_FOUND),
     };
     if !matches!(method, "GET" | "HEAD") {
@@ -105,7 +110,7 @@ mod tests {
     const TEXT: Page = Page::Metrics { open_metrics: false };
 
     #[test]
-    fn two_pages_are_there() {
+    fn three_pages_are_there() {
         for (text, wanted) in [
             ("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n", TEXT),
             ("GET /metrics?x=1 HTTP/1.1\r\nhost: a\r\nAccept: */*\r\n\r\n", TEXT),
@@ -113,6 +118,7 @@ mod tests {
             ("GET HTTP://a HTTP/1.1\r\nHost: a\r\n\r\n", Page::Root),
             ("GET https://a?x HTTP/1.1\r\nHost: a\r\n\r\n", Page::Root),
             ("GET / HTTP/1.0\r\n\r\n", Page::Root),
+            ("GET /-/healthy HTTP/1.0\r\n\r\n", Page::Healthy),
             ("GET /metrics HTTP/1.0\n\n", TEXT),
             ("GET /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", TEXT),
             (

@@ -288,6 +288,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let pages = |page| {
             let body = match page {
+                Page::Healthy => String::new(),
                 Page::Root => "x".repeat(16 << 20),
                 Page::Metrics { open_metrics } => format!("{open_metrics}\n"),
             };
