@@ -57,6 +57,12 @@ fn a_task_hears_of_a_queue_that_was_too_small() {
         if target.device.driver() == "erdma" {
             return skip(target, "it is not told how many completions were taken");
         }
+        if target.device.driver() == "mana" {
+            return skip(
+                target,
+                "its device ends all receives with one entry, and no queue has less than 64",
+            );
+        }
         let context = target.open();
         let cq = context.cq(1).cookie(0x77).create().unwrap();
         let mut qp = context.alloc_pd().unwrap().rc(&cq).create().unwrap();

@@ -38,12 +38,16 @@ fn binding_says_which_operations_count() {
         one.send(3, Operation::Write(remote), 0..8);
         one.send(4, Operation::WriteImmediate(remote, 6), 0..8);
         one.send(5, Operation::Read(remote), 64..72);
-        one.send(6, Operation::FetchAdd { remote, add: 1 }, 64..72);
-        one.send(7, Operation::CompareSwap { remote, compare: 1, swap: 2 }, 64..72);
-        one.until(&all, 7);
+        // mana has no atomic operations.
+        let atomics = if target.device.driver() == "mana" { 0 } else { 2 };
+        if atomics > 0 {
+            one.send(6, Operation::FetchAdd { remote, add: 1 }, 64..72);
+            one.send(7, Operation::CompareSwap { remote, compare: 1, swap: 2 }, 64..72);
+        }
+        one.until(&all, 5 + atomics);
         assert_eq!(
             [&sends, &reads, &writes, &all, &none].map(values),
-            [(2, 0), (3, 0), (2, 0), (7, 0), (0, 0)]
+            [(2, 0), (1 + atomics, 0), (2, 0), (5 + atomics, 0), (0, 0)]
         );
         two.until(&receives, 2);
         two.until(&remote_writes, 1);
@@ -188,7 +192,12 @@ fn a_drained_queue_pair_has_everything_counted() {
             one.qp.bind_counter(&received, Counted::RECEIVE).unwrap();
         });
         (10..13).for_each(|i| one.receive(i, 0..64));
-        let request = |wr_id| SendRequest::inline(wr_id, Operation::Write(two.remote(0)), b"unsignaled");
+        let (write, segments) = (Operation::Write(two.remote(0)), [one.memory.segment(0..10).unwrap()]);
+        let has_inline = one.qp.capacity().inline > 0;
+        let request = |wr_id| match has_inline {
+            true => SendRequest::inline(wr_id, write, b"unsignaled"),
+            false => SendRequest::new(wr_id, write, &segments),
+        };
         one.qp.post_send(&[request(1), request(2), request(3).signaled(), request(4), request(5)]).unwrap();
         one.until(&written, 3);
         // No completion has reported the last two yet.

@@ -5,11 +5,17 @@ use std::ops::Bound;
 use crate::behaviours::each;
 use crate::common::*;
 use crate::held::hold;
-use uverbs::{AccessFlags, ErrorKind, Mapping};
+use uverbs::{AccessFlags, ErrorKind, Mapping, Peer};
 
 #[test]
 fn an_open_device_answers_queries() {
     hold(each::device::an_open_device_answers_queries);
+    // The devices under test have the default partition alone; others may have any.
+    on_every_device(|target| {
+        let context = target.open();
+        let has_partitions = context.query_port(1).unwrap().legacy_resp.pkey_tbl_len > 0;
+        assert_eq!(context.pkey(1, 0).ok(), has_partitions.then_some(0xffff));
+    });
 }
 
 #[test]
@@ -25,6 +31,10 @@ fn a_port_that_is_not_there_is_refused() {
 #[test]
 fn the_gid_table_holds_what_single_ports_have() {
     hold(each::device::the_gid_table_holds_what_single_ports_have);
+    // The devices under test have one port.
+    on_every_device(|target| {
+        assert!(target.open().gid_table().unwrap().iter().all(|gid| gid.port == 1 && gid.raw != [0; 16]));
+    });
 }
 
 #[test]
@@ -121,6 +131,8 @@ fn a_part_of_memory_is_said_as_of_a_slice() {
 
 #[test]
 fn event_files_do_not_wait() {
+    // Nobody else uses the devices under test.
+    on_every_device(|target| assert_eq!(target.open().next_event().unwrap(), None));
     hold(each::device::event_files_do_not_wait);
 }
 
@@ -169,4 +181,11 @@ fn a_device_that_lacks_a_feature_says_so() {
 #[test]
 fn the_chosen_gid_is_the_first_of_those_that_can_be_used() {
     hold(each::device::the_chosen_gid_is_the_first_of_those_that_can_be_used);
+    // The devices under test have an address that can be used from here, if the port is active.
+    on_every_device(|target| {
+        let context = target.open();
+        if context.check_port_active(1).is_ok() {
+            context.gid_for(1, Peer::Unknown).unwrap();
+        }
+    });
 }

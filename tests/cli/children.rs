@@ -29,13 +29,18 @@ pub(super) fn interrupt(child: &Child) {
     signal(child, Signal::SIGINT);
 }
 
-/// Ends it after it has used the processor for a while, which it does only when it works.
-pub(super) fn interrupt_at_work(child: &Child) {
+/// Waits until it has used the processor for a while, which it does only when it works.
+pub(super) fn at_work(child: &Child) {
     // In hundredths of a second, the fourteenth field (proc(5)); the fields after the name.
     until("works", || {
         let used = field(child, "stat", |stat| stat.rsplit_once(')')?.1.split_whitespace().nth(11));
         used.parse::<u64>().expect("a number") >= 30
     });
+}
+
+/// Ends it as ctrl-C does, when it works.
+pub(super) fn interrupt_at_work(child: &Child) {
+    at_work(child);
     interrupt(child);
 }
 

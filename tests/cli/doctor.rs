@@ -1,6 +1,6 @@
 //! `uverbs doctor`, on whatever machine this is.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -88,7 +88,9 @@ fn two_sides_that_reach_each_other_say_from_which_address_to_which() {
         let [seen] = &found(report, "peer-messages")[..] else { panic!("{report}") };
         assert!(seen.contains(&format!("{own} (RoCE v2) to index")) && seen.contains(other), "{seen}");
         assert!(seen.contains("messages arrive") && seen.ends_with("µs there and back"), "{seen}");
-        assert_eq!(report["findings"].as_array().expect("a list").len(), 1, "{report}");
+        let [met] = &found(report, "peer-met")[..] else { panic!("{report}") };
+        assert!(met.starts_with("127.0.0.1 has ") && met.contains("127.0.0.1:"), "{met}");
+        assert_eq!(report["findings"].as_array().expect("a list").len(), 2, "{report}");
     }
 }
 
@@ -97,7 +99,7 @@ fn a_peer_that_does_not_come_is_named_and_another_program_is_no_peer() {
     let arguments =
         ["doctor", "soft@127.46.0.4", "--peer", "127.0.0.1", "--peer-port", "18619", "--peer-timeout", "2s"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
-    let child = command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+    let child = command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let child = child.expect("the program starts");
     // Someone else asks, and goes on asking nothing.
     let begun = Instant::now();
@@ -116,4 +118,40 @@ fn a_peer_that_does_not_come_is_named_and_another_program_is_no_peer() {
         "{error}"
     );
     assert_eq!(error.lines().count(), 1, "{error}");
+    // What was found of this machine is printed all the same.
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "soft0: 0 problems, 0 warnings, 0 notes\n");
+}
+
+#[test]
+fn a_peer_that_goes_away_does_not_take_along_what_was_found() {
+    // One of the two has met, and ends.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
+    let arguments = ["doctor", "soft@127.46.0.5", "--peer", "127.0.0.1", "--peer-port", "18620", "--json"];
+    let child = command.args(arguments).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let child = child.expect("the program starts");
+    let begun = Instant::now();
+    let mut caller = loop {
+        match TcpStream::connect(("127.0.0.1", 18620)) {
+            Ok(stream) => break stream,
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    };
+    caller.write_all(b"uverbs doctor\0").expect("it is sent");
+    // The greeting, and what it has: the length in eight digits, and the text. The same comes back, with another link.
+    let mut greeting = [0; 14 + 8];
+    caller.read_exact(&mut greeting).expect("a greeting");
+    assert_eq!(&greeting[..14], b"uverbs doctor\0");
+    let digits = std::str::from_utf8(&greeting[14..]).expect("digits");
+    let mut facts = vec![0; usize::from_str_radix(digits, 16).expect("a length")];
+    caller.read_exact(&mut facts).expect("what it has");
+    let facts = String::from_utf8(facts).expect("UTF-8").replace("Ethernet", "InfiniBand");
+    caller.write_all(format!("{:08x}{facts}", facts.len()).as_bytes()).expect("it is sent");
+    drop(caller);
+    let output = child.wait_with_output().expect("it ends");
+    let error = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!((output.status.code(), error.lines().count()), (Some(1), 1), "{error}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for check in ["peer-met", "peer-link", "peer-untried"] {
+        assert_eq!(found(&report, check).len(), 1, "{check}: {report}");
+    }
 }

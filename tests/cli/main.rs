@@ -7,6 +7,8 @@ mod devices;
 mod doctor;
 mod ends;
 mod export;
+#[path = "../common/lacking.rs"]
+mod lacking;
 mod pages;
 mod ping;
 mod ping_cm;

@@ -5,9 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::children::interrupt_at_work;
+use super::children::{at_work, interrupt_at_work, signal};
+use super::lacking::LACKING;
 
 fn command(rest: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uverbs"));
@@ -76,9 +78,10 @@ fn everything_holds_on_the_soft_device() {
     for row in lacking.clone() {
         assert!(row["by"].is_string() && row["why"].is_string(), "{row}");
     }
-    // The speed of ports, moderation, and reliable datagrams.
-    let areas: BTreeSet<_> = lacking.map(|row| row["area"].as_str().expect("an area")).collect();
-    assert_eq!(areas, BTreeSet::from(["completion queues", "device", "reliable datagrams"]));
+    assert!(lacking.clone().all(|row| row["by"] != "kernel" && row["by"] != "driver"), "{report}");
+    let lacking: BTreeSet<_> =
+        lacking.map(|row| row["behaviour"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(lacking, LACKING.map(|name| name.replace('_', " ")).into());
     let times = report["times"].as_array().expect("a list");
     let is_measured =
         |what: &str| times.iter().any(|time| time["what"] == what && time["median_ns"].is_u64());
@@ -185,6 +188,7 @@ fn a_report_becomes_a_row() {
         ("[]", 2, "no report of uverbs verify"),
         (&whole[..whole.len() / 2], 2, "no report of uverbs verify"),
         (&whole.replace("\"format\": 1", "\"format\": 9"), 5, "format 9; this program knows 1"),
+        ("{\"format\": 2}", 5, "format 2; this program knows 1"),
     ] {
         fs::write(&file.0, text).expect("it can be written");
         let output = run(&["--row", file.path()]);
@@ -198,6 +202,24 @@ fn a_report_becomes_a_row() {
     let row = text(&run(&["--row", file.path()]).stdout);
     assert_eq!((row.lines().count(), row.matches('|').count()), (1, 13), "{row}");
     assert!(!row.contains(['`', '<']), "{row}");
+}
+
+#[test]
+fn a_report_is_overwritten_when_there_is_another_and_not_before() {
+    let file = Scratch::new("again");
+    let old = format!("an earlier report, {}", "x".repeat(1 << 20));
+    fs::write(&file.0, &old).expect("it can be written");
+    let child = command(&["soft@127.44.0.10", "--report", file.path()]).stdout(Stdio::null()).spawn();
+    let mut child = child.expect("the program starts");
+    at_work(&child);
+    signal(&child, Signal::SIGKILL);
+    assert!(!child.wait().expect("it ends").success() && file.read() == old);
+    assert!(run(&["soft0", "--report", file.path()]).status.success());
+    let report: Value = serde_json::from_str(&file.read()).expect("JSON, and nothing behind it");
+    assert_eq!(report["format"], 1);
+    // What is no regular file is written too.
+    let output = run(&["soft0", "--report", "/dev/null"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]

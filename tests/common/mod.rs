@@ -12,6 +12,10 @@ mod ends;
 mod extended;
 mod firmware;
 mod footprint;
+#[allow(clippy::duplicate_mod, reason = "the test `any` has the behaviours, and it in them")]
+#[path = "../../src/bin/uverbs/verify/behaviours/inline.rs"]
+mod inline;
+mod lacking;
 mod manager;
 mod packet;
 mod parties;
@@ -40,6 +44,7 @@ pub use ends::*;
 pub use extended::*;
 pub use firmware::*;
 pub use footprint::{Footprint, resident};
+pub use lacking::LACKING;
 pub use manager::{DISCONNECTED, Manager, address};
 pub use packet::packet;
 pub use parties::*;

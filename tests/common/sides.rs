@@ -9,6 +9,7 @@ use uverbs::{
     SendRequest, Status, Subject, Ud, WindowType,
 };
 
+use super::inline::with_inline;
 use super::manager::{self, Manager};
 use super::{Target, is_infiniband, on_every_device, skip_at};
 
@@ -170,12 +171,7 @@ pub fn options_of(context: &Context) -> Result<ConnectionOptions> {
 
 /// A connection, with room for inline data if the device has any.
 pub fn connected(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair<Rc> {
-    match pd.rc(cq).inline(64).create() {
-        Err(error) if error.hint().is_some_and(|hint| hint.contains("bytes of inline data")) => {
-            pd.rc(cq).create().unwrap()
-        }
-        made => made.unwrap(),
-    }
+    with_inline(|bytes| pd.rc(cq).inline(bytes).create()).unwrap()
 }
 
 pub fn rc_pair_with(target: &Target, change: impl Fn(&mut ConnectionOptions)) -> (Side<Rc>, Side<Rc>) {

@@ -195,6 +195,11 @@ pub(crate) fn everything() {
                 }
             }
         });
-        assert_eq!(mine.unwrap().state().unwrap(), uverbs::QpState::Reset);
+        let mut mine = mine.unwrap();
+        match target.device.driver() {
+            // Its driver does not return states.
+            "mana" => mine.reset().unwrap(),
+            _ => assert_eq!(mine.state().unwrap(), uverbs::QpState::Reset),
+        }
     });
 }

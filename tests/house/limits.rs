@@ -107,6 +107,7 @@ const OTHERS: &[(&str, &[&str])] = &[
         &[
             "For more information",
             "at least one byte",
+            "bytes of inline data",
             "has fewer requests left than its limit",
             "its index is larger than 255",
             "maximum available device memory",

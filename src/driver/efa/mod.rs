@@ -32,7 +32,7 @@ use uverbs_abi::efa::{
     QUERY_DEVICE_CAPS_RDMA_READ, QUERY_DEVICE_CAPS_RDMA_WRITE, USER_CMDS_SUPP_UDATA_QUERY_DEVICE,
 };
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::types::{QpCreateFlags, driver_id, qp_type};
+use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::{AhAttr, ExQueryDevice, ExQueryDeviceResp as CoreResp, QpCap, cmd};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -57,6 +57,7 @@ use crate::kernel::error::{Error, Result};
 const TYPES: &str = "efa has queue pairs for datagrams only: reliable ones (srd) and unreliable ones (ud)";
 const FLAGS: &str = "this flag of efa gives the queue a form that this crate does not support";
 const SHARED: &str = "efa has no shared receive queues";
+const OPTIONS: &str = "efa's queue pairs have no options except that all sends are signaled";
 const NO_MEMORY: &str =
     "the device or the kernel does not support completion queues in memory of the program";
 const NO_EVENTS: &str = "the device has no completion events: create the queue without a channel, and poll";
@@ -211,18 +212,9 @@ impl Queues for State {
         sides: Sides<'_>,
         kernel: &dyn Kernel,
     ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
-        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
-        if !matches!(shape.type_, qp_type::UD | qp_type::DRIVER) {
-            return refused(TYPES);
-        }
-        if shape.is_shared {
-            return refused(SHARED);
-        }
-        if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
-            return refused("efa's queue pairs have no options except that all sends are signaled");
-        }
+        shape.only(op, &[qp_type::UD, qp_type::DRIVER], [TYPES, SHARED, OPTIONS])?;
         if shape.driver.flags & !CREATE_QP_WITH_UNSOLICITED_WRITE_RECV != 0 {
-            return refused(FLAGS);
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, FLAGS));
         }
         let caps = self.caps(op, kernel)?;
         let [sends, receives] = sides.queues;

@@ -18,7 +18,7 @@ use uverbs_abi::efa::{
     AllocUcontextResp, CREATE_CQ_RESP_DB_OFF, CreateCq, CreateCqResp, CreateQp, CreateQpResp,
     ExQueryDeviceResp,
 };
-use uverbs_abi::types::{SendFlags, qp_state, qp_type};
+use uverbs_abi::types::{QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 

@@ -24,9 +24,8 @@ mod tests;
 
 use std::sync::OnceLock;
 
-use nix::errno::Errno;
 use uverbs_abi::erdma::AllocCtxResp;
-use uverbs_abi::types::{QpCreateFlags, driver_id, qp_type};
+use uverbs_abi::types::{driver_id, qp_type};
 use uverbs_abi::write::QpCap;
 
 pub(crate) use self::completions::Completions;
@@ -106,16 +105,7 @@ impl Queues for State {
         sides: Sides<'_>,
         kernel: &dyn Kernel,
     ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
-        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
-        if shape.type_ != qp_type::RC {
-            return refused(TYPES);
-        }
-        if shape.is_shared {
-            return refused(SHARED);
-        }
-        if !QpCreateFlags::SQ_SIG_ALL.contains(shape.flags) {
-            return refused(FLAGS);
-        }
+        shape.only(op, &[qp_type::RC], [TYPES, SHARED, FLAGS])?;
         let pages = self.pages(op, kernel)?;
         let [sends, receives] = sides.queues;
         let sides = [own(op, sends.clone())?, own(op, receives.clone())?];

@@ -9,7 +9,7 @@ use uverbs_abi::erdma::{
     CQDB_CMDSN, CQE_OWNER, Cqe, CreateCqResp, CreateQpResp, OP_RECEIVE, OP_RECV_IMM, OP_RECV_INV,
     OP_RSP_SEND_IMM, OP_SEND, Rqe, SLOT, WC_FLUSH_ERR,
 };
-use uverbs_abi::types::{SendFlags, WcFlags, qp_state, wc_opcode};
+use uverbs_abi::types::{QpCreateFlags, SendFlags, WcFlags, qp_state, wc_opcode};
 use uverbs_abi::write::Wc;
 use zerocopy::{FromZeros, IntoBytes};
 

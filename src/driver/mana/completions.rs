@@ -11,22 +11,21 @@ use uverbs_abi::write::Wc;
 use super::gdma::{PSN, UNIT, kind};
 use super::side::{CompletionSide, Known, Table, key};
 use super::status::{FLUSHED, status_of};
-use super::track::{Posted, Track};
+use super::track::{Posted, RECEIVES, SENDS, Track};
 use crate::driver::completion::{Extended, Place};
-use crate::driver::ring::units::Units;
 use crate::driver::seam::{CompletionRing, CqSide};
 
 /// The part of a completion queue that polls.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    units: Units,
     side: Arc<CompletionSide>,
     /// A copy of the table of queue pairs, and the number of changes with which it was made.
     known: Table,
     changes: u32,
     /// An entry of which not all sends have completed.
     current: Option<Acknowledged>,
-    /// The queue pairs to be flushed, and the number of flushes with which they were found.
+    /// The queue pairs that have failed, until they are reset: a request may be posted while the queue pair fails. And the number of flushes
+    /// with which they were found.
     over: Vec<Known>,
     flushes: u32,
 }
@@ -45,7 +44,7 @@ struct Acknowledged {
 /// The words of an entry that are used: of its data, and the one with its queue.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    index: u32,
+    index: u64,
     kind: u8,
     words: [u32; 5],
     queue: u32,
@@ -53,17 +52,24 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(index: u32, words: [u32; 16]) -> Self {
-        let word = |i: usize| u32::from_le(words[i]);
-        let last = word(15);
+    fn new(index: u64, words: [u32; 16]) -> Self {
+        let [first, second, third, fourth, fifth, .., last] = words;
         Self {
             index,
-            kind: word(0) as u8,
-            words: [word(0), word(1), word(2), word(3), word(4)],
+            kind: first as u8,
+            words: [first, second, third, fourth, fifth],
             queue: last & 0xff_ffff,
             is_send: last >> 24 & 1 == 1,
         }
     }
+}
+
+/// What an entry says.
+enum Said {
+    /// A request has completed, or nothing has.
+    Done(Option<Wc>),
+    /// Sends have.
+    Acknowledged(Acknowledged),
 }
 
 /// A completion of a queue pair.
@@ -79,15 +85,15 @@ fn wc(track: &Track, posted: &Posted, code: Option<u32>) -> Wc {
 }
 
 impl Completions {
-    pub(super) fn new(units: Units, side: Arc<CompletionSide>) -> Self {
-        let (known, over) = (Table::default(), Vec::new());
-        Self { units, side, known, changes: 0, current: None, over, flushes: 0 }
+    pub(super) fn new(side: Arc<CompletionSide>) -> Self {
+        let (known, over) = (Table::new(), Vec::new());
+        Self { side, known, changes: 0, current: None, over, flushes: 0 }
     }
 
     /// Whether there is nothing to be taken.
     fn has_nothing(&self) -> bool {
         self.current.is_none()
-            && self.over.is_empty()
+            && self.over.iter().all(Known::has_ended)
             && self.flushes == self.side.flushes()
             && !self.side.is_written(self.side.taken())
     }
@@ -110,12 +116,15 @@ impl Completions {
     }
 
     /// The queue pair of a ring.
-    fn known(&mut self, queue: u32, is_send: bool) -> Option<Known> {
+    #[inline]
+    fn known(&mut self, queue: u32, is_send: bool) -> Option<&Known> {
         let changes = self.side.changes();
         if changes != self.changes {
             (self.changes, self.known) = (changes, self.side.table());
         }
-        self.known.get(&key(queue, is_send)).cloned()
+        let key = key(queue, is_send);
+        let at = self.known.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        self.known.get(at).map(|(_, known)| known)
     }
 
     /// Takes the next entry of the ring, and returns the completion that it is, if any.
@@ -124,75 +133,14 @@ impl Completions {
         if !self.side.is_written(index) {
             return None;
         }
-        let place = index & (self.side.count() - 1);
-        let entry = Entry::new(index, self.units.reading().get::<[u32; 16]>(place as usize).read());
-        self.side.pass(index.wrapping_add(1));
-        let known = self.known(entry.queue, entry.is_send)?;
-        self.open(&entry, &known)
-    }
-
-    fn open(&mut self, entry: &Entry, known: &Known) -> Option<Wc> {
-        let (track, numbers) = (&known.track, known.track.numbers);
-        let is_answer = !entry.is_send && entry.queue == numbers.answers;
-        match entry.kind {
-            kind::ARMED if is_answer && known.sends => {
-                let mut ending = track.lock();
-                // The upper three bits say whether it is an acknowledgement.
-                if ending.is_stale(0, entry.index) || entry.words[1] >> 29 != 0 {
-                    return None;
-                }
-                let psn = entry.words[2] & PSN;
-                if track.is_sent(psn) {
-                    self.acknowledge(track, ending.life, psn, None);
-                } else {
-                    // All of it has completed before, or the device is wrong.
-                    track.arm_next(psn);
-                }
+        let entry = Entry::new(index, self.side.entry(index));
+        self.side.pass(index + 1);
+        match open(&entry, self.known(entry.queue, entry.is_send)?) {
+            Said::Done(found) => found,
+            Said::Acknowledged(sends) => {
+                self.current = Some(sends);
                 None
             }
-            kind::ERROR => {
-                self.fail(entry, known, is_answer || entry.is_send && entry.queue == numbers.sends)
-            }
-            kind::SEND | kind::SEND_IMMEDIATE | kind::WRITE_IMMEDIATE
-                if !entry.is_send && entry.queue == numbers.qp && known.receives =>
-            {
-                received(entry, track)
-            }
-            _ => None,
-        }
-    }
-
-    fn acknowledge(&mut self, track: &Arc<Track>, life: u32, psn: u32, code: Option<u32>) {
-        self.current = Some(Acknowledged { track: track.clone(), life, psn, code });
-    }
-
-    /// A request has failed, and with it the queue pair.
-    fn fail(&mut self, entry: &Entry, known: &Known, is_send: bool) -> Option<Wc> {
-        let track = &known.track;
-        let code = entry.words[0] >> 8 & 0x3ff;
-        let mut ending = track.lock();
-        if ending.is_stale(usize::from(!is_send), entry.index)
-            || !(if is_send { known.sends } else { known.receives })
-        {
-            return None;
-        }
-        let found = if is_send {
-            let psn = entry.words[2].wrapping_sub(1) & PSN;
-            self.acknowledge(track, ending.life, psn, Some(code));
-            None
-        } else {
-            track.end();
-            track.receives.pop().map(|oldest| wc(track, &oldest, Some(code)))
-        };
-        drop(ending);
-        self.flush_later(known);
-        found
-    }
-
-    /// Everything of a queue pair is flushed once the ring has no more entries.
-    fn flush_later(&mut self, known: &Known) {
-        if !self.over.iter().any(|over| Arc::ptr_eq(&over.track, &known.track)) {
-            self.over.push(known.clone());
         }
     }
 
@@ -207,7 +155,7 @@ impl Completions {
                 }
             }
             if let Some(code) = *code {
-                track.end();
+                track.end(SENDS);
                 let failed = track.sends.pop().map(|oldest| wc(track, &oldest, Some(code)));
                 drop(ending);
                 self.current = None;
@@ -225,31 +173,95 @@ impl Completions {
         let flushes = self.side.flushes();
         if flushes != self.flushes {
             self.flushes = flushes;
-            let table = self.side.table();
-            let over = table.into_values().filter(|known| known.track.is_over());
-            over.for_each(|known| self.flush_later(&known));
-        }
-        while let Some(known) = self.over.last() {
-            let track = &known.track;
-            let ending = track.lock();
-            // It may have been reset meanwhile.
-            if track.is_over() {
-                let sent = known.sends.then(|| track.sends.pop()).flatten();
-                let flushed = sent.or_else(|| known.receives.then(|| track.receives.pop()).flatten());
-                if let Some(posted) = flushed {
-                    return Some(wc(track, &posted, Some(FLUSHED)));
+            self.over.retain(|known| known.track.is_over());
+            for (_, known) in self.side.table() {
+                let is_new = !self.over.iter().any(|over| Arc::ptr_eq(&over.track, &known.track));
+                if is_new && known.track.is_over() {
+                    self.over.push(known);
                 }
             }
-            drop(ending);
-            self.over.pop();
         }
-        None
+        self.over.iter().find_map(|known| {
+            let track = &known.track;
+            let _ending = track.lock();
+            // It may have been reset meanwhile.
+            let over = track.over();
+            let sends = (known.sends && over & SENDS != 0).then_some(&track.sends);
+            let receives = (known.receives && over & RECEIVES != 0).then_some(&track.receives);
+            let posted = sends.into_iter().chain(receives).find_map(|lane| lane.pop())?;
+            Some(wc(track, &posted, Some(FLUSHED)))
+        })
     }
+}
+
+fn open(entry: &Entry, known: &Known) -> Said {
+    let (track, numbers) = (&known.track, known.track.numbers);
+    let is_answer = !entry.is_send && entry.queue == numbers.answers;
+    match entry.kind {
+        kind::ARMED if is_answer && known.sends => acknowledged(entry, track),
+        kind::ERROR if is_answer || entry.is_send && entry.queue == numbers.sends => {
+            send_failed(entry, known)
+        }
+        kind::ERROR => receive_failed(entry, known),
+        kind::SEND | kind::SEND_IMMEDIATE | kind::WRITE_IMMEDIATE
+            if !entry.is_send && entry.queue == numbers.qp && known.receives =>
+        {
+            Said::Done(received(entry, track))
+        }
+        _ => Said::Done(None),
+    }
+}
+
+/// The packet has been acknowledged that was asked for.
+fn acknowledged(entry: &Entry, track: &Arc<Track>) -> Said {
+    let ending = track.lock();
+    // The upper three bits say whether it is an acknowledgement.
+    if ending.is_stale(0, entry.index) || entry.words[1] >> 29 != 0 {
+        return Said::Done(None);
+    }
+    let psn = entry.words[2] & PSN;
+    if track.is_sent(psn) {
+        return Said::Acknowledged(Acknowledged { track: track.clone(), life: ending.life, psn, code: None });
+    }
+    // All of it has completed before, or the device is wrong.
+    track.arm_next(psn);
+    Said::Done(None)
+}
+
+/// The code of an error.
+fn code(entry: &Entry) -> u32 {
+    entry.words[0] >> 8 & 0x3ff
+}
+
+/// A send has failed, and with it the queue pair.
+fn send_failed(entry: &Entry, Known { track, sends, .. }: &Known) -> Said {
+    let ending = track.lock();
+    if !sends || ending.is_stale(0, entry.index) {
+        return Said::Done(None);
+    }
+    // Those before the packet that has failed have been acknowledged.
+    let (psn, code) = (entry.words[2].wrapping_sub(1) & PSN, Some(code(entry)));
+    if track.is_sent(psn) {
+        return Said::Acknowledged(Acknowledged { track: track.clone(), life: ending.life, psn, code });
+    }
+    // If they were not sent, none is known to have been acknowledged: the oldest send has failed.
+    track.end(SENDS);
+    Said::Done(track.sends.pop().map(|oldest| wc(track, &oldest, code)))
+}
+
+/// The peer's request has failed, for which the oldest receive was, and with it the queue pair.
+fn receive_failed(entry: &Entry, Known { track, receives, .. }: &Known) -> Said {
+    let ending = track.lock();
+    if !receives || ending.is_stale(1, entry.index) {
+        return Said::Done(None);
+    }
+    track.end(RECEIVES);
+    Said::Done(track.receives.pop().map(|oldest| wc(track, &oldest, Some(code(entry)))))
 }
 
 /// A message has arrived for the oldest receive.
 fn received(entry: &Entry, track: &Track) -> Option<Wc> {
-    let mut ending = track.lock();
+    let ending = track.lock();
     let oldest = track.receives.front()?;
     let at = entry.words[4] / UNIT as u32;
     if ending.is_stale(1, entry.index) || at != oldest.at {

@@ -26,6 +26,11 @@ impl Control for State {
         Err(self.lacking(op, "does not say in which state a queue pair is"))
     }
 
+    /// The limit need not be a power of two, as rings are.
+    fn granted_entries(&self, asked: u32, _: u32, room: u32) -> u32 {
+        self.limits.get().map_or(room, |limits| room.min(asked.max(limits.entries)))
+    }
+
     /// `mana_ib_get_hw_stats`, hw/mana/counters.c, Linux 7.3.
     fn counter_bits(&self, _: &str) -> Option<u8> {
         Some(64)

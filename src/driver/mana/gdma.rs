@@ -7,6 +7,7 @@ use std::borrow::Borrow;
 use uverbs_abi::types::SendFlags;
 
 use crate::driver::request::{Opcode, Refused, Sge};
+use crate::driver::ring::units::{Units, Writing};
 
 /// The unit of the size of requests, in bytes; positions in a ring are counted in it, with 27 bits.
 pub(super) const UNIT: usize = 32;
@@ -62,64 +63,57 @@ pub(super) const fn receive_size(pieces: usize) -> usize {
     (HEADER + SMALL + pieces * PIECE).next_multiple_of(UNIT)
 }
 
-/// A request that is written: its bytes, and how many there are.
-pub(super) struct Wqe {
-    bytes: [u8; LARGEST],
+/// The place of a request in its ring. All of its parts have the size of a piece.
+struct Wqe<'a> {
+    ring: Writing<'a>,
+    first: usize,
+}
+
+/// What was written: the number of pieces, that of their bytes, and the size of the request in bytes.
+struct Written {
+    pieces: usize,
+    bytes: u64,
     size: usize,
 }
 
-impl Wqe {
-    fn new() -> Self {
-        Self { bytes: [0; LARGEST], size: 0 }
+impl<'a> Wqe<'a> {
+    /// At a position in units.
+    fn new(ring: &'a mut Units, at: u32) -> Self {
+        Self { ring: ring.writing(), first: (at as usize).wrapping_mul(UNIT / PIECE) }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.size]
+    /// Puts words at a byte.
+    fn put(&mut self, at: usize, words: [u32; 4]) {
+        self.ring.put(self.first.wrapping_add(at / PIECE), words.map(u32::to_le));
     }
 
-    /// Its size in units.
-    pub(super) fn units(&self) -> u32 {
-        (self.size / UNIT) as u32
-    }
-
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if let Some(place) = self.bytes.get_mut(at..at + bytes.len()) {
-            place.copy_from_slice(bytes);
-        }
-    }
-
-    fn word(&mut self, at: usize, value: u32) {
-        self.put(at, &value.to_le_bytes());
-    }
-
-    /// Puts pieces from `at` on, and returns their number and that of their bytes. No pieces are one of no bytes.
+    /// Puts pieces from byte `at` on. No pieces are one of no bytes. The rest of the last unit is cleared.
     fn pieces(
         &mut self,
         at: usize,
         pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
-    ) -> Result<(usize, u64), Refused> {
+    ) -> Result<Written, Refused> {
         let count = pieces.len();
-        let (mut written, mut len) = (0, 0_u64);
+        let mut written = Written { pieces: 0, bytes: 0, size: at };
         for piece in pieces {
-            if written == count || at + (written + 1) * PIECE > LARGEST {
+            if written.pieces == count || written.size + PIECE > LARGEST {
                 return Err(Refused::TooLarge);
             }
             let Sge { addr, length, lkey } = *piece.borrow();
-            self.piece(at + written * PIECE, addr, lkey, length);
-            written += 1;
-            len += u64::from(length);
+            self.put(written.size, [addr as u32, (addr >> 32) as u32, lkey, length]);
+            written.pieces += 1;
+            written.bytes += u64::from(length);
+            written.size += PIECE;
         }
-        if written == 0 {
-            self.piece(at, 1, 0, 0);
-            written = 1;
+        if written.pieces == 0 {
+            self.put(at, [1, 0, 0, 0]);
+            (written.pieces, written.size) = (1, at + PIECE);
         }
-        Ok((written, len))
-    }
-
-    fn piece(&mut self, at: usize, address: u64, key: u32, len: u32) {
-        self.put(at, &address.to_le_bytes());
-        self.word(at + 8, key);
-        self.word(at + 12, len);
+        if !written.size.is_multiple_of(UNIT) {
+            self.put(written.size, [0; 4]);
+            written.size += PIECE;
+        }
+        Ok(written)
     }
 }
 
@@ -138,12 +132,14 @@ pub(super) struct Send<'a> {
 /// The longest message in bytes: its packets have to have numbers that can be compared.
 const LONGEST: u64 = 1 << 30;
 
-/// A send, and the length of its message. A read has its pieces in a request of its own: see [`answer`].
+/// Writes a send to its ring, at a position in units, and returns its size in units and the length of its message. A read has its pieces in
+/// a request of its own: see [`answer`]. What was written before a refusal is at a place that is not published.
 pub(super) fn send(
+    (ring, at): (&mut Units, u32),
     send: &Send<'_>,
     pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
     read: u64,
-) -> Result<(Wqe, u32), Refused> {
+) -> Result<(u32, u32), Refused> {
     let (kind, checks, remote, immediate) = match send.opcode {
         Opcode::Send => (SEND, true, None, None),
         Opcode::SendImmediate(immediate) => (SEND_IMMEDIATE, true, None, Some(immediate)),
@@ -153,69 +149,60 @@ pub(super) fn send(
         _ => return Err(Refused::Lacks),
     };
     // Immediate data is in network byte order here, and a number there.
-    let immediate = immediate.map(u32::from_be);
-    let mut wqe = Wqe::new();
+    let immediate = immediate.map_or(0, u32::from_be);
+    let mut wqe = Wqe::new(ring, at);
     let is_large = kind == WRITE_IMMEDIATE;
     let first = HEADER + LARGE + if is_large { PIECE } else { 0 };
-    let (count, mut len) = wqe.pieces(first, pieces)?;
-    len += read;
-    let len = u32::try_from(len).ok().filter(|len| u64::from(*len) <= LONGEST).ok_or(Refused::TooLarge)?;
-    wqe.size = (first + count * PIECE).next_multiple_of(UNIT);
-    if wqe.size > LARGEST {
-        return Err(Refused::TooLarge);
-    }
+    let Written { pieces, bytes, size } = wqe.pieces(first, pieces)?;
+    let len = u32::try_from(bytes + read).ok().filter(|len| u64::from(*len) <= LONGEST);
+    let len = len.ok_or(Refused::TooLarge)?;
     // What fills the last unit is named as pieces too.
-    let all = (wqe.size - first) / PIECE;
+    let all = (size - first) / PIECE;
     let words = (LARGE / 4) as u32 + u32::from(is_large);
-    wqe.word(0, (all - count) as u32);
-    wqe.word(4, all as u32 | words << 8 | send.mtu << 16 | if checks { CHECKS } else { 0 });
+    let what = all as u32 | words << 8 | send.mtu << 16 | if checks { CHECKS } else { 0 };
     let flag = |flag: SendFlags, bit| if send.flags.contains(flag) { bit } else { 0 };
     let flags = flag(SendFlags::FENCE, FENCE)
         | flag(SendFlags::SIGNALED, SIGNALED)
         | flag(SendFlags::SOLICITED, SOLICITED);
-    wqe.word(8, kind | flags | (send.psn & PSN) << 8);
-    wqe.word(12, send.number & PSN);
-    match (remote, immediate) {
-        (Some(remote), immediate) => {
-            wqe.word(16, (remote.address >> 32) as u32);
-            wqe.word(20, remote.address as u32);
-            wqe.word(24, remote.rkey);
-            wqe.word(28, len);
-            if let Some(immediate) = immediate {
-                wqe.word(HEADER + LARGE, immediate);
-            }
+    let kind = kind | flags | (send.psn & PSN) << 8;
+    wqe.put(0, [(all - pieces) as u32, what, kind, send.number & PSN]);
+    match remote {
+        Some(remote) => {
+            wqe.put(PIECE, [(remote.address >> 32) as u32, remote.address as u32, remote.rkey, len]);
         }
-        (None, immediate) => wqe.word(16, immediate.unwrap_or(0)),
+        None => wqe.put(PIECE, [immediate, 0, 0, 0]),
     }
-    Ok((wqe, len))
+    if is_large {
+        wqe.put(HEADER + LARGE, [immediate, 0, 0, 0]);
+    }
+    Ok((size as u32 / UNIT as u32, len))
 }
 
-/// A receive, and the number of its bytes.
-pub(super) fn receive(pieces: impl ExactSizeIterator<Item: Borrow<Sge>>) -> Result<(Wqe, u64), Refused> {
-    place(pieces, 0, 0)
+/// Writes a receive to its ring, at a position in units, and returns its size in units and the number of its bytes.
+pub(super) fn receive(
+    to: (&mut Units, u32),
+    pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
+) -> Result<(u32, u64), Refused> {
+    place(to, pieces, 0, 0)
 }
 
-/// The place for the answer to a read whose first packet has this number, and the number of its bytes.
+/// The place for the answer to a read whose first packet has this number, likewise.
 pub(super) fn answer(
+    to: (&mut Units, u32),
     pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
     psn: u32,
-) -> Result<(Wqe, u64), Refused> {
-    place(pieces, CHECKS, psn & PSN)
+) -> Result<(u32, u64), Refused> {
+    place(to, pieces, CHECKS, psn & PSN)
 }
 
 fn place(
+    (ring, at): (&mut Units, u32),
     pieces: impl ExactSizeIterator<Item: Borrow<Sge>>,
     flags: u32,
     oob: u32,
-) -> Result<(Wqe, u64), Refused> {
-    let mut wqe = Wqe::new();
-    let first = HEADER + SMALL;
-    let (count, len) = wqe.pieces(first, pieces)?;
-    wqe.size = receive_size(count);
-    if wqe.size > LARGEST {
-        return Err(Refused::TooLarge);
-    }
-    wqe.word(4, count as u32 | (SMALL as u32 / 4) << 8 | flags);
-    wqe.word(8, oob);
-    Ok((wqe, len))
+) -> Result<(u32, u64), Refused> {
+    let mut wqe = Wqe::new(ring, at);
+    let Written { pieces, bytes, size } = wqe.pieces(HEADER + SMALL, pieces)?;
+    wqe.put(0, [0, pieces as u32 | (SMALL as u32 / 4) << 8 | flags, oob, 0]);
+    Ok((size as u32 / UNIT as u32, bytes))
 }

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
-use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, cmd};
+use uverbs_abi::write::{ExQueryDevice, ExQueryDeviceResp, QueryDeviceResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
 pub(crate) use self::completions::Completions;
@@ -42,6 +42,9 @@ use super::seam::Kernel;
 use crate::kernel::command::Command;
 use crate::kernel::error::Result;
 use crate::kernel::mapping::Mapping;
+
+/// The doorbell counts eight rounds of a completion queue in 31 bits.
+const MOST_ENTRIES: u32 = 1 << 28;
 
 /// State that the objects of a context share.
 #[derive(Debug, Default)]
@@ -59,6 +62,13 @@ struct Limits {
     requests: u32,
     pieces: u32,
     entries: u32,
+}
+
+impl Limits {
+    fn new(base: &QueryDeviceResp) -> Self {
+        let entries = base.max_cqe.min(MOST_ENTRIES);
+        Self { requests: base.max_qp_wr, pieces: base.max_sge, entries }
+    }
 }
 
 impl State {
@@ -85,8 +95,7 @@ impl State {
         let mut command = Command::write(op, cmd::EX_QUERY_DEVICE);
         command.input(CORE_IN, &request).output(CORE_OUT, response.as_mut_bytes());
         kernel.invoke(&mut command)?;
-        let base = &response.base;
-        let limits = Limits { requests: base.max_qp_wr, pieces: base.max_sge, entries: base.max_cqe };
+        let limits = Limits::new(&response.base);
         Ok(*self.limits.get_or_init(|| limits))
     }
 }

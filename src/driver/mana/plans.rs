@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::mana::{CREATE_RNIC_CQ, CreateCq, CreateCqResp, CreateRcQp, CreateRcQpResp};
-use uverbs_abi::types::{driver_id, qp_type};
+use uverbs_abi::types::{QpCreateFlags, driver_id, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -25,6 +25,10 @@ use crate::kernel::mapping::Mapping;
 
 const TYPES: &str = "mana has reliable connections (rc) only";
 const SHARED: &str = "mana has no shared receive queues";
+/// Its operations: bits of `enum ibv_qp_create_send_ops_flags` (verbs.h), of writes, messages, each also with immediate data, and reads.
+const OPERATIONS: u64 = 0x1f;
+const OTHERS: &str = "mana has messages, writes and reads, and no other operations";
+const FLAGS: &str = "mana's queue pairs have no options except that all sends are signaled";
 
 /// The smallest ring, which is also the size of the rings whose requests others write, and of that for the answers to reads.
 const SMALLEST: usize = 4096;
@@ -57,16 +61,13 @@ impl Queues for State {
         sides: Sides<'_>,
         kernel: &dyn Kernel,
     ) -> Planned<QpCap, QpQueues<Sends, Receives>> {
-        let refused = |hint| Err(Error::refused(op, Errno::EOPNOTSUPP, hint));
-        if shape.type_ != qp_type::RC {
-            return refused(TYPES);
-        }
-        if shape.is_shared {
-            return refused(SHARED);
+        shape.only(op, &[qp_type::RC], [TYPES, SHARED, FLAGS])?;
+        if shape.operations.is_some_and(|operations| operations & !OPERATIONS != 0) {
+            return Err(Error::refused(op, Errno::EOPNOTSUPP, OTHERS));
         }
         let [sends, receives] = sides.queues;
         let sides = [own(op, sends.clone())?, own(op, receives.clone())?];
-        Ok(Box::new(QpPlan::new(op, shape.cap, self.limits(op, kernel)?, sides, self.page(op, kernel)?)?))
+        Ok(Box::new(QpPlan::new(op, shape, self.limits(op, kernel)?, sides, self.page(op, kernel)?)?))
     }
 }
 
@@ -114,21 +115,20 @@ impl Plan<u32, Completions> for CqPlan {
         let units =
             units.ok_or_else(|| Error::malformed(made.op, "memory of a completion queue that is none"))?;
         let doorbell = Doorbell::new(made.op, &page, Doorbell::ENTRIES)?;
-        let side = CompletionSide::new(answer.cqid & 0xff_ffff, doorbell, memory, entries);
-        Ok(Completions::new(units, Arc::new(side)))
+        let side = CompletionSide::new(answer.cqid & 0xff_ffff, doorbell, units, entries);
+        Ok(Completions::new(Arc::new(side)))
     }
 }
 
-/// A queue pair that is in the tables of its completion queues as long as this exists. It also keeps the memory of all its rings.
+/// A queue pair that is in the tables of its completion queues as long as this exists.
 #[derive(Debug)]
 pub(super) struct Registered {
     track: Arc<Track>,
     sides: [Arc<CompletionSide>; 2],
-    _memory: [Mapping; 4],
 }
 
 impl Registered {
-    fn new(track: Track, sides: [Arc<CompletionSide>; 2], memory: [Mapping; 4]) -> Self {
+    fn new(track: Track, sides: [Arc<CompletionSide>; 2]) -> Self {
         // An earlier queue pair may have had the same numbers, and have left entries.
         track.reset(sides.each_ref().map(|side| side.written()));
         let track = Arc::new(track);
@@ -140,7 +140,7 @@ impl Registered {
             sends.add(entry(true, false));
             receives.add(entry(false, true));
         }
-        Self { track, sides, _memory: memory }
+        Self { track, sides }
     }
 
     pub(super) fn track(&self) -> &Track {
@@ -151,16 +151,15 @@ impl Registered {
     pub(super) fn reset(&self) {
         self.track.reset(self.sides.each_ref().map(|side| side.written()));
     }
-
-    /// The queue pair has entered the error state.
-    pub(super) fn end(&self) {
-        self.track.end();
-    }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         self.sides.iter().for_each(|side| side.remove(&self.track));
+        // A poller may have an entry of it of which not all sends have completed, or have to flush it.
+        if self.sides.iter().all(|side| side.is_here()) {
+            self.track.retire();
+        }
     }
 }
 
@@ -170,18 +169,21 @@ pub(super) struct QpPlan {
     request: CreateRcQp,
     answer: CreateRcQpResp,
     cap: QpCap,
+    signals_all: bool,
     /// The sizes of the rings that this side writes, without what is behind that of sends: of sends, of answers, of receives.
     sizes: [usize; 3],
-    memory: [Mapping; 4],
+    /// The memory of all rings, and where they begin.
+    memory: Mapping,
+    places: [usize; 4],
     sides: [Arc<CompletionSide>; 2],
     page: Mapping,
 }
 
 #[cfg(test)]
 impl QpPlan {
-    /// The memory of the rings.
-    pub(super) fn rings(&self) -> [Mapping; 4] {
-        self.memory.clone()
+    /// Where the rings begin in the memory.
+    pub(super) fn places(&self) -> [usize; 4] {
+        self.places
     }
 }
 
@@ -195,12 +197,12 @@ fn ring_size(op: &'static str, requests: u32, size: usize) -> Result<usize> {
 impl QpPlan {
     pub(super) fn new(
         op: &'static str,
-        cap: QpCap,
+        shape: &QpShape,
         limits: Limits,
         sides: [Arc<CompletionSide>; 2],
         page: Mapping,
     ) -> Result<Self> {
-        let Limits { requests, pieces, .. } = limits;
+        let (Limits { requests, pieces, .. }, cap) = (limits, shape.cap);
         for (what, given, most) in [
             ("sends", cap.max_send_wr, requests),
             ("receives", cap.max_recv_wr, requests),
@@ -223,13 +225,20 @@ impl QpPlan {
         let sizes =
             [ring_size(op, cap.max_send_wr, send)?, SMALLEST, ring_size(op, cap.max_recv_wr, receive)?];
         let all = [sizes[0] + TRAILER, SMALLEST, sizes[1], sizes[2]];
-        let memory = [block(op, all[0])?, block(op, all[1])?, block(op, all[2])?, block(op, all[3])?];
+        // Each ring has to begin with a page of the device (`mana_ib_create_zero_offset_dma_region`, hw/mana/main.c).
+        let mut places = [0; 4];
         let mut request = CreateRcQp::new_zeroed();
-        for (i, (memory, size)) in memory.iter().zip(all).enumerate() {
-            request.queue_buf[i] = memory.address();
+        let mut end = 0_usize;
+        for (i, size) in all.into_iter().enumerate() {
+            places[i] = end;
             request.queue_size[i] = u32::try_from(size).map_err(|_| Error::kernel(op, Errno::ENOMEM))?;
+            end = end.saturating_add(size.next_multiple_of(SMALLEST));
         }
-        Ok(Self { request, answer: CreateRcQpResp::new_zeroed(), cap, sizes, memory, sides, page })
+        let memory = block(op, end)?;
+        request.queue_buf = places.map(|place| memory.address() + place as u64);
+        let (answer, signals_all) =
+            (CreateRcQpResp::new_zeroed(), shape.flags.contains(QpCreateFlags::SQ_SIG_ALL));
+        Ok(Self { request, answer, cap, signals_all, sizes, memory, places, sides, page })
     }
 }
 
@@ -238,31 +247,37 @@ impl Plan<QpCap, QpQueues<Sends, Receives>> for QpPlan {
         (self.request.as_bytes(), self.answer.as_mut_bytes())
     }
 
+    fn memory(&self) -> Option<&Mapping> {
+        Some(&self.memory)
+    }
+
     fn open(self: Box<Self>, made: Created<'_, QpCap>) -> Result<QpQueues<Sends, Receives>> {
         let op = made.op;
-        let Self { answer, cap, sizes, memory, sides, page, .. } = *self;
+        let Self { answer, cap, signals_all, sizes, memory, places, sides, page, .. } = *self;
         let [sends, _, answers, receives] = answer.queue_id.map(|id| id & 0xff_ffff);
         let numbers = Numbers { qp: receives, sends, answers };
         if made.number != receives {
             return Err(Error::malformed(op, "a queue pair with another number than its receives"));
         }
-        let units = |memory: &Mapping, bytes| {
-            Units::new(memory, 0, bytes).ok_or_else(|| Error::malformed(op, "memory of a ring that is none"))
+        let units = |ring: usize, bytes| {
+            Units::new(&memory, places[ring], bytes)
+                .ok_or_else(|| Error::malformed(op, "memory of a ring that is none"))
         };
         let bell = |offset| Doorbell::new(op, &page, offset);
         let lanes = [Lane::new(op, cap.max_send_wr)?, Lane::new(op, cap.max_recv_wr)?];
         let rings = Rings {
-            sends: units(&memory[0], sizes[0])?,
-            answers: units(&memory[2], sizes[1])?,
+            sends: units(0, sizes[0])?,
+            answers: units(2, sizes[1])?,
             answer_units: (sizes[1] / UNIT) as u32,
             send_bell: bell(Doorbell::SENDS)?,
             answer_bell: bell(Doorbell::RECEIVES)?,
         };
-        let ring = units(&memory[3], sizes[2])?;
+        let ring = units(3, sizes[2])?;
         let weak = sides.each_ref().map(Arc::downgrade);
-        let track = Track::new(numbers, lanes, bell(Doorbell::ARM)?, (memory[0].clone(), sizes[0]), weak);
-        let registered = Arc::new(Registered::new(track, sides, memory));
-        let sends = Sends::new(registered.clone(), rings, cap.max_send_sge);
+        let track =
+            Track::new(numbers, lanes, bell(Doorbell::ARM)?, (memory.clone(), places[0] + sizes[0]), weak);
+        let registered = Arc::new(Registered::new(track, sides));
+        let sends = Sends::new(registered.clone(), rings, cap.max_send_sge, signals_all);
         let receives = Receives::new(registered.clone(), ring, bell(Doorbell::RECEIVES)?, cap.max_recv_sge);
         Ok(QpQueues { sends, receives: Some(receives), cap: made.size, known: Some(registered) })
     }

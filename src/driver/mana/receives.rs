@@ -123,23 +123,22 @@ impl LowerReceive for Filling<'_> {
             return Err(Refused::TooLarge);
         }
         let lane = &track.receives;
-        if receives.head.wrapping_sub(lane.taken()) >= lane.places() {
+        if lane.is_full(receives.head) {
             return Err(Refused::Full);
         }
-        let (wqe, bytes) = gdma::receive(pieces)?;
-        receives.ring.put_bytes(receives.at as usize * UNIT, wqe.bytes());
+        let (units, bytes) = gdma::receive((&mut receives.ring, receives.at), pieces)?;
         let posted = Posted {
             wr_id,
             opcode: wc_opcode::RECV,
             is_signaled: true,
             at: receives.at,
-            units: wqe.units(),
+            units,
             bytes,
             ..Posted::default()
         };
         lane.store(receives.head, &posted);
         receives.head = receives.head.wrapping_add(1);
-        receives.at = receives.at.wrapping_add(wqe.units()) & POSITION;
+        receives.at = receives.at.wrapping_add(units) & POSITION;
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use uverbs_abi::write::ModifyQp;
 use super::doorbell::Doorbell;
 use super::gdma::{self, POSITION, PSN, Send, UNIT, distance};
 use super::plans::Registered;
-use super::track::{Posted, Track};
+use super::track::{Posted, RECEIVES, SENDS, Track};
 use crate::driver::request::{Address, Data, FrameHead, InlineParts, Opcode, Refused, Sge, Terms};
 use crate::driver::ring::units::Units;
 use crate::driver::seam::{Lower, Published, SendRing};
@@ -51,6 +51,7 @@ pub(crate) struct Sends {
     rings: Rings,
     /// Maximum number of pieces of a request, and of a place for an answer.
     pieces: u32,
+    signals_all: bool,
     head: Head,
     published: Head,
     /// Bytes of a full packet; zero until it is known.
@@ -59,9 +60,9 @@ pub(crate) struct Sends {
 }
 
 impl Sends {
-    pub(super) fn new(registered: Arc<Registered>, rings: Rings, pieces: u32) -> Self {
+    pub(super) fn new(registered: Arc<Registered>, rings: Rings, pieces: u32, signals_all: bool) -> Self {
         let (head, published) = (Head::default(), Head::default());
-        Self { registered, rings, pieces, head, published, mtu: 0, is_ready: false }
+        Self { registered, rings, pieces, signals_all, head, published, mtu: 0, is_ready: false }
     }
 
     fn track(&self) -> &Track {
@@ -79,6 +80,7 @@ impl Sends {
         if !KNOWN.contains(flags) {
             return Err(Refused::Lacks);
         }
+        let flags = if self.signals_all { flags | SendFlags::SIGNALED } else { flags };
         let done = match opcode {
             Opcode::Send | Opcode::SendImmediate(_) => wc_opcode::SEND,
             Opcode::Write(_) | Opcode::WriteImmediate(..) => wc_opcode::RDMA_WRITE,
@@ -91,19 +93,25 @@ impl Sends {
         if pieces.len() > self.pieces as usize {
             return Err(Refused::TooLarge);
         }
-        let (lane, head) = (&track.sends, &self.head);
-        if head.request.wrapping_sub(lane.taken()) >= lane.places() {
+        let (lane, head, rings) = (&track.sends, &self.head, &mut self.rings);
+        if lane.is_full(head.request) {
             return Err(Refused::Full);
         }
         let (mtu, psn) = (self.mtu, head.psn);
         let request = Send { flags, opcode, psn, number: head.send, mtu };
-        let (wqe, len, answer) = if done == wc_opcode::RDMA_READ {
-            let (answer, read) = gdma::answer(pieces, psn)?;
-            let (wqe, len) = gdma::send(&request, std::iter::empty::<Sge>(), read)?;
-            (wqe, len, Some(answer))
+        let to = (&mut rings.sends, head.at);
+        let (units, len, answer) = if done == wc_opcode::RDMA_READ {
+            let used = head.answer.wrapping_sub(lane.answered());
+            let needed = (gdma::receive_size(pieces.len()) / UNIT) as u32;
+            if used.saturating_add(needed) > rings.answer_units || head.answers == u8::MAX {
+                return Err(Refused::Full);
+            }
+            let (answer, read) = gdma::answer((&mut rings.answers, head.answer), pieces, psn)?;
+            let (units, len) = gdma::send(to, &request, std::iter::empty::<Sge>(), read)?;
+            (units, len, Some(answer))
         } else {
-            let (wqe, len) = gdma::send(&request, pieces, 0)?;
-            (wqe, len, None)
+            let (units, len) = gdma::send(to, &request, pieces, 0)?;
+            (units, len, None)
         };
         let end = psn.wrapping_add(len.div_ceil(mtu).max(1)) & PSN;
         // The oldest one may have ended meanwhile: then there is more room than this says.
@@ -112,21 +120,13 @@ impl Sends {
         if !is_alone && !(0..MOST_PACKETS).contains(&distance(oldest.end, end)) {
             return Err(Refused::Full);
         }
-        let answer_units = answer.as_ref().map_or(0, gdma::Wqe::units);
-        if let Some(answer) = &answer {
-            let used = head.answer.wrapping_sub(lane.answered());
-            if used + answer_units > self.rings.answer_units || head.answers == u8::MAX {
-                return Err(Refused::Full);
-            }
-            self.rings.answers.put_bytes(head.answer as usize * UNIT, answer.bytes());
-        }
-        self.rings.sends.put_bytes(head.at as usize * UNIT, wqe.bytes());
+        let answer_units = answer.unwrap_or(0);
         let posted = Posted {
             wr_id,
             opcode: done,
             is_signaled: flags.contains(SendFlags::SIGNALED),
             at: head.at,
-            units: wqe.units(),
+            units,
             answer: answer_units,
             end: end.wrapping_sub(1) & PSN,
             bytes: 0,
@@ -134,7 +134,7 @@ impl Sends {
         lane.store(head.request, &posted);
         self.head = Head {
             request: head.request.wrapping_add(1),
-            at: head.at.wrapping_add(wqe.units()) & POSITION,
+            at: head.at.wrapping_add(units) & POSITION,
             answer: head.answer.wrapping_add(answer_units),
             psn: end,
             send: head.send.wrapping_add(1) & PSN,
@@ -208,7 +208,7 @@ impl SendRing for Sends {
                 self.mtu = 0;
                 self.registered.reset();
             }
-            qp_state::ERR => self.registered.end(),
+            qp_state::ERR => self.track().end(SENDS | RECEIVES),
             _ => {}
         }
         self.is_ready = state == qp_state::RTS;

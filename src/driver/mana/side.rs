@@ -1,18 +1,17 @@
 //! The part of a completion queue that its queue pairs use, and callers that request events.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::doorbell::Doorbell;
-use super::track::Track;
+use super::track::{RECEIVES, SENDS, Track};
+use crate::driver::ring::units::Units;
 use crate::driver::seam::CqSide;
-use crate::kernel::mapping::Mapping;
 use crate::kernel::process::Origin;
 
-/// Size of an entry in bytes, and the offset of the word with its owner.
+/// Size of an entry in bytes, and in words, of which the last one has its owner.
 pub(super) const ENTRY: usize = 64;
-const OWNER: usize = 60;
+const WORDS: usize = ENTRY / 4;
 
 /// A queue pair that completes its sends, its receives, or both in a queue.
 #[derive(Clone, Debug)]
@@ -22,10 +21,19 @@ pub(super) struct Known {
     pub(super) receives: bool,
 }
 
-/// The queue pairs of a completion queue, by the numbers of their rings without the bits for the kind of ring; send queues have a bit more.
-pub(super) type Table = HashMap<u32, Known>;
+impl Known {
+    /// Whether nothing is left to be flushed here.
+    pub(super) fn has_ended(&self) -> bool {
+        let over = self.track.over();
+        !(self.sends && over & SENDS != 0 && !self.track.sends.is_idle()
+            || self.receives && over & RECEIVES != 0 && !self.track.receives.is_idle())
+    }
+}
 
-/// The key of a ring in the table.
+/// The queue pairs of a completion queue, in the order of the [`key`] of their rings.
+pub(super) type Table = Vec<(u32, Known)>;
+
+/// The key of a ring in the table: its number without the bits for the kind of ring. Send queues have a bit more.
 pub(super) fn key(number: u32, is_send: bool) -> u32 {
     number & !3 | if is_send { 1 << 31 } else { 0 }
 }
@@ -33,7 +41,7 @@ pub(super) fn key(number: u32, is_send: bool) -> u32 {
 /// The last doorbell: the index in it, and whether it has requested an event.
 #[derive(Debug)]
 struct Rung {
-    index: u32,
+    index: u64,
     arms: bool,
 }
 
@@ -45,11 +53,11 @@ pub(crate) struct CompletionSide {
     /// The device's number of the queue.
     number: u32,
     doorbell: Doorbell,
-    memory: Mapping,
+    units: Units,
     /// Number of entries, a power of two.
     count: u32,
     /// The index of the entry that is taken next. Only the poller changes it.
-    taken: AtomicU32,
+    taken: AtomicU64,
     rung: Mutex<Rung>,
     known: Mutex<Table>,
     /// Number of changes to the table, and of its queue pairs that may have something to flush.
@@ -58,16 +66,16 @@ pub(crate) struct CompletionSide {
 }
 
 impl CompletionSide {
-    pub(super) fn new(number: u32, doorbell: Doorbell, memory: Mapping, count: u32) -> Self {
+    pub(super) fn new(number: u32, doorbell: Doorbell, units: Units, count: u32) -> Self {
         Self {
             origin: Origin::here(),
             number,
             doorbell,
-            memory,
+            units,
             count,
             // Entries of zeros are not of the first round.
-            taken: AtomicU32::new(count),
-            rung: Mutex::new(Rung { index: count, arms: false }),
+            taken: AtomicU64::new(count.into()),
+            rung: Mutex::new(Rung { index: count.into(), arms: false }),
             known: Mutex::default(),
             changes: AtomicU32::new(0),
             over: AtomicU32::new(0),
@@ -78,40 +86,60 @@ impl CompletionSide {
         self.count
     }
 
-    pub(super) fn taken(&self) -> u32 {
+    pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
     }
 
-    /// Whether the device has written the entry with this index, which is not taken yet.
-    pub(super) fn is_written(&self, index: u32) -> bool {
-        let at = (index & (self.count - 1)) as usize * ENTRY + OWNER;
-        let word = u32::from_le(self.memory.load(at, Ordering::Acquire));
-        word >> 29 == (index / self.count) & 7
+    /// Whether the device has written the entry with this index, which is not taken yet. The entry is read after this.
+    #[inline]
+    pub(super) fn is_written(&self, index: u64) -> bool {
+        let at = (index as usize).wrapping_mul(WORDS).wrapping_add(WORDS - 1);
+        let word = u32::from_le(self.units.reading().load(at));
+        word >> 29 == (index >> self.count.trailing_zeros()) as u32 & 7
+    }
+
+    /// The entry with this index, which the device has written.
+    pub(super) fn entry(&self, index: u64) -> [u32; WORDS] {
+        self.units.reading().get::<[u32; WORDS]>(index as usize).read().map(u32::from_le)
     }
 
     /// The index of the first entry that the device has not written.
-    pub(super) fn written(&self) -> u32 {
-        let taken = self.taken();
-        let count = (0..self.count).take_while(|i| self.is_written(taken.wrapping_add(*i))).count();
-        taken.wrapping_add(count as u32)
+    pub(super) fn written(&self) -> u64 {
+        let mut index = self.taken();
+        loop {
+            if self.is_written(index) {
+                index += 1;
+            } else if self.taken() <= index {
+                return index;
+            }
+            // The poller may have gone on, and the device may have written an entry again.
+            index = index.max(self.taken());
+        }
     }
 
     /// The poller has taken an entry. The device has to know before it has written half of the rounds that can be told from one another.
-    pub(super) fn pass(&self, taken: u32) {
+    pub(super) fn pass(&self, taken: u64) {
         self.taken.store(taken, Ordering::Release);
-        if taken.is_multiple_of(self.count) {
+        let count = u64::from(self.count);
+        if taken & (count - 1) == 0 {
             let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-            // An event that was requested by the last doorbell has been made meanwhile.
-            if taken.wrapping_sub(rung.index) >= 3 * self.count - 1 {
-                self.ring(&mut rung, taken.wrapping_sub(1), false);
+            // An event that was requested by the last doorbell has been made meanwhile, unless that was ahead.
+            if taken.saturating_sub(rung.index) >= 3 * count - 1 {
+                self.ring(&mut rung, taken - 1, false);
             }
         }
     }
 
-    fn ring(&self, rung: &mut Rung, index: u32, arms: bool) {
+    fn ring(&self, rung: &mut Rung, index: u64, arms: bool) {
         *rung = Rung { index, arms };
-        let index = index & ((self.count << 3) - 1);
+        // The device counts eight rounds, in 31 bits at most.
+        let index = (index & ((u64::from(self.count) << 3) - 1)) as u32;
         self.doorbell.ring(self.number, 0, index | if arms { 1 << 31 } else { 0 });
+    }
+
+    /// Whether this is the process that created the queue.
+    pub(super) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
     fn change(&self, how: impl FnOnce(&mut Table)) {
@@ -125,18 +153,21 @@ impl CompletionSide {
     pub(super) fn add(&self, known: Known) {
         let numbers = known.track.numbers;
         self.change(|table| {
-            table.insert(key(numbers.sends, true), known.clone());
-            table.insert(key(numbers.answers, false), known.clone());
-            table.insert(key(numbers.qp, false), known);
+            for key in [key(numbers.sends, true), key(numbers.answers, false), key(numbers.qp, false)] {
+                match table.binary_search_by_key(&key, |(key, _)| *key) {
+                    Ok(at) => table[at].1 = known.clone(),
+                    Err(at) => table.insert(at, (key, known.clone())),
+                }
+            }
         });
     }
 
     /// Removes a queue pair. Entries that it left in the queue are skipped.
     pub(super) fn remove(&self, track: &Arc<Track>) {
-        self.change(|table| table.retain(|_, known| !Arc::ptr_eq(&known.track, track)));
+        self.change(|table| table.retain(|(_, known)| !Arc::ptr_eq(&known.track, track)));
     }
 
-    /// A queue pair has ended: its outstanding requests are flushed.
+    /// A queue pair has ended: what of it completes here is flushed.
     pub(super) fn flush(&self) {
         self.over.fetch_add(1, Ordering::Release);
     }
@@ -165,10 +196,10 @@ impl CqSide for CompletionSide {
         }
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = self.taken();
-        let is_pending = rung.arms && rung.index.wrapping_sub(taken) < self.count;
+        let is_pending = rung.arms && rung.index.wrapping_sub(taken) < self.count.into();
         let index = match is_pending {
             false => taken,
-            true if self.is_written(rung.index) => rung.index.wrapping_add(1),
+            true if self.is_written(rung.index) => rung.index + 1,
             true => return true,
         };
         self.ring(&mut rung, index, true);

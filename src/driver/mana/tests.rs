@@ -1,24 +1,26 @@
 //! Tests of the queues with a device that the tests simulate.
 
+mod ends;
 mod lies;
+mod plans;
 mod queues;
 
 use nix::errno::Errno;
 use uverbs_abi::mana::{CreateCqResp, CreateRcQpResp};
-use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state};
+use uverbs_abi::types::{QpAttrMask, QpCreateFlags, SendFlags, qp_state, qp_type};
 use uverbs_abi::write::{ModifyQp, QpCap, Wc};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::gdma::{UNIT, kind};
 use super::plans::{CqPlan, QpPlan};
-use super::side::ENTRY;
+use super::side::{CompletionSide, ENTRY};
 use super::*;
 use crate::driver::completion::Extended;
 use crate::driver::request::{Data, MESSAGES, NoBytes, Opcode, Refused, Remote, Sge};
 use crate::driver::ring::RingDevice;
 use crate::driver::seam::{
-    CompletionRing, Created, FillReceives, Lower, LowerReceive, Plan, Published, QpQueues, ReceiveBatch,
-    ReceiveRing, SendRing, own,
+    CompletionRing, Created, DriverQp, FillReceives, Known, Lower, LowerReceive, Plan, Published, QpQueues,
+    QpShape, ReceiveBatch, ReceiveRing, SendRing, own,
 };
 use crate::kernel::error::Error;
 
@@ -63,8 +65,12 @@ pub(super) struct Bench {
     pub(super) queue: Completions,
     pub(super) sends: Sends,
     pub(super) receives: Receives,
-    page: Mapping,
-    pub(super) rings: [Mapping; 4],
+    /// What the owner of the queue pair keeps.
+    pub(super) known: Option<Known>,
+    pub(super) page: Mapping,
+    memory: Mapping,
+    /// Where the rings are in the memory.
+    places: [usize; 4],
     cq: Mapping,
     /// Number of entries, and the index of the next one.
     pub(super) entries: u32,
@@ -90,6 +96,35 @@ impl FillReceives for Filled<'_> {
     }
 }
 
+/// A completion queue, its memory, and the number of its entries.
+pub(super) fn completions(page: &Mapping) -> (Completions, Mapping, u32) {
+    let mut plan = Box::new(CqPlan::new("test", 4, page.clone()).unwrap());
+    let entries = plan.asked(4);
+    plan.payload().1.copy_from_slice(CreateCqResp { cqid: CQ, reserved: 0 }.as_bytes());
+    let cq = plan.memory().unwrap().clone();
+    (plan.open(made(&Nobody)).unwrap(), cq, entries)
+}
+
+pub(super) fn shape(flags: QpCreateFlags) -> QpShape {
+    let cap = QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 0 };
+    let (type_, driver) = (qp_type::RC, DriverQp::default());
+    QpShape { type_, cap, operations: None, large_header: 0, is_shared: false, flags, driver }
+}
+
+/// A queue pair, its memory, and where the rings are in it.
+fn pair(
+    page: &Mapping,
+    sides: [Arc<CompletionSide>; 2],
+    shape: &QpShape,
+    queue_id: [u32; 4],
+) -> (QpQueues<Sends, Receives>, Mapping, [usize; 4]) {
+    let limits = Limits { requests: 8, pieces: 4, entries: 64 };
+    let mut plan = Box::new(QpPlan::new("test", shape, limits, sides, page.clone()).unwrap());
+    let (memory, places) = (plan.memory().unwrap().clone(), plan.places());
+    plan.payload().1.copy_from_slice(CreateRcQpResp { queue_id }.as_bytes());
+    (plan.open(made(&Nobody)).unwrap(), memory, places)
+}
+
 impl Bench {
     /// In the reset state.
     pub(super) fn fresh() -> Self {
@@ -99,34 +134,30 @@ impl Bench {
     /// Likewise, with a completion queue that has entries with these words of earlier queue pairs.
     pub(super) fn beside(earlier: &[[u32; 16]]) -> Self {
         let page = Mapping::block(PAGE).unwrap();
-        let mut plan = Box::new(CqPlan::new("test", 4, page.clone()).unwrap());
-        let entries = plan.asked(4);
-        plan.payload().1.copy_from_slice(CreateCqResp { cqid: CQ, reserved: 0 }.as_bytes());
-        let cq = plan.memory().unwrap().clone();
-        let queue = plan.open(made(&Nobody)).unwrap();
-        let side = own("test", queue.side()).unwrap();
+        let (queue, cq, entries) = completions(&page);
         for (i, entry) in earlier.iter().enumerate() {
             assert!(cq.write(i * ENTRY, entry.map(u32::to_le).as_bytes()));
         }
-        let cap =
-            QpCap { max_send_wr: 4, max_recv_wr: 4, max_send_sge: 2, max_recv_sge: 2, max_inline_data: 0 };
-        let limits = Limits { requests: 8, pieces: 4, entries: 64 };
-        let mut plan =
-            Box::new(QpPlan::new("test", cap, limits, [Arc::clone(&side), side], page.clone()).unwrap());
-        let rings = plan.rings();
-        let response = CreateRcQpResp { queue_id: [SENDS, 0x41, ANSWERS, NUMBER] };
-        plan.payload().1.copy_from_slice(response.as_bytes());
-        let QpQueues { sends, receives, .. } = plan.open(made(&Nobody)).unwrap();
-        Self {
-            queue,
-            sends,
-            receives: receives.unwrap(),
-            page,
-            rings,
-            cq,
-            entries,
-            written: entries + earlier.len() as u32,
-        }
+        let side: Arc<CompletionSide> = own("test", queue.side()).unwrap();
+        let (pair, memory, places) =
+            pair(&page, [side.clone(), side], &shape(QpCreateFlags::empty()), [SENDS, 0x41, ANSWERS, NUMBER]);
+        let QpQueues { sends, receives, known, .. } = pair;
+        let written = entries + earlier.len() as u32;
+        let receives = receives.unwrap();
+        Self { queue, sends, receives, known, page, memory, places, cq, entries, written }
+    }
+
+    /// The queue pair is destroyed, and another one takes its place, with these options. Its queue of receives may be another one.
+    pub(super) fn pair_again(&mut self, flags: QpCreateFlags, receives: Option<&Completions>) {
+        self.pair_of(&shape(flags), receives);
+    }
+
+    pub(super) fn pair_of(&mut self, shape: &QpShape, receives: Option<&Completions>) {
+        let side: Arc<CompletionSide> = own("test", self.queue.side()).unwrap();
+        let other = receives.map_or(side.clone(), |queue| own("test", queue.side()).unwrap());
+        let (pair, memory, places) = pair(&self.page, [side, other], shape, [SENDS, 0x41, ANSWERS, NUMBER]);
+        (self.sends, self.known) = (pair.sends, pair.known);
+        (self.receives, self.memory, self.places) = (pair.receives.unwrap(), memory, places);
     }
 
     /// Ready to send.
@@ -184,7 +215,7 @@ impl Bench {
     /// Words of a ring, from a byte on.
     pub(super) fn words<const N: usize>(&self, ring: usize, at: usize) -> [u32; N] {
         let mut words = [0_u32; N];
-        assert!(self.rings[ring].read(at, words.as_mut_bytes()));
+        assert!(self.memory.read(self.places[ring] + at, words.as_mut_bytes()));
         words.map(u32::from_le)
     }
 
@@ -196,11 +227,8 @@ impl Bench {
     }
 
     pub(super) fn complete_as(&mut self, words: &[u32], last: u32) {
-        let mut entry = [0_u32; 16];
-        entry[..words.len()].copy_from_slice(words);
-        entry[15] = last;
         let at = (self.written % self.entries) as usize * ENTRY;
-        assert!(self.cq.write(at, entry.map(u32::to_le).as_bytes()));
+        put(&self.cq, at, words, last);
     }
 
     /// Packets up to this one are acknowledged.
@@ -213,14 +241,40 @@ impl Bench {
         self.complete(&[kind.into(), len, 0, 0x0a0b_0c0d, at * UNIT as u32], NUMBER, false);
     }
 
+    /// A send with this packet has failed, or the oldest receive.
+    pub(super) fn fail_send(&mut self, code: u32, psn: u32) {
+        self.complete(&[u32::from(kind::ERROR) | code << 8, 0, psn & 0xff_ffff], SENDS, true);
+    }
+
+    pub(super) fn fail_receive(&mut self, code: u32) {
+        self.complete(&[u32::from(kind::ERROR) | code << 8], NUMBER, false);
+    }
+
     pub(super) fn poll(&mut self) -> Vec<Wc> {
-        let mut places = [Extended::default(); 16];
-        let found = self.queue.poll(&mut places, || true);
-        places[..found].iter().map(|place| place.wc).collect()
+        poll(&mut self.queue)
     }
 
     /// Numbers and statuses of what completes.
     pub(super) fn done(&mut self) -> Vec<(u64, u32)> {
-        self.poll().iter().map(|wc| (wc.wr_id, wc.status)).collect()
+        done(&mut self.queue)
     }
+}
+
+/// The device writes an entry.
+pub(super) fn put(cq: &Mapping, at: usize, words: &[u32], last: u32) {
+    let mut entry = [0_u32; 16];
+    entry[..words.len()].copy_from_slice(words);
+    entry[15] = last;
+    assert!(cq.write(at, entry.map(u32::to_le).as_bytes()));
+}
+
+fn poll(queue: &mut Completions) -> Vec<Wc> {
+    let mut places = [Extended::default(); 16];
+    let found = queue.poll(&mut places, || true);
+    places[..found].iter().map(|place| place.wc).collect()
+}
+
+/// Numbers and statuses of what completes in a queue.
+pub(super) fn done(queue: &mut Completions) -> Vec<(u64, u32)> {
+    poll(queue).iter().map(|wc| (wc.wr_id, wc.status)).collect()
 }

@@ -5,7 +5,7 @@
 //! (acquire); likewise the other way, when an entry becomes free. The ends of requests are decided under a lock: by the queues where sends
 //! and receives complete, and by the change of the queue pair's state.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
 use super::doorbell::Doorbell;
@@ -75,6 +75,8 @@ impl Entry {
 pub(super) struct Lane {
     /// A power of two.
     entries: Box<[Entry]>,
+    /// Maximum number of outstanding requests.
+    most: u32,
     /// Number of requests that were published, and that have ended.
     posted: AtomicU32,
     taken: AtomicU32,
@@ -83,20 +85,26 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// For at least this many requests.
+    /// For this many requests.
     pub(super) fn new(op: &'static str, requests: u32) -> Result<Self> {
         let places = requests.max(1).checked_next_power_of_two().unwrap_or(u32::MAX);
         let mut entries = Error::room(op, places as usize)?;
         entries.extend((0..places).map(|_| Entry::default()));
         Ok(Self {
             entries: entries.into_boxed_slice(),
+            most: requests,
             posted: AtomicU32::new(0),
             taken: AtomicU32::new(0),
             answered: AtomicU32::new(0),
         })
     }
 
-    /// Maximum number of outstanding requests.
+    /// Called by the poster: whether there is no room for the request with this number.
+    pub(super) fn is_full(&self, number: u32) -> bool {
+        number.wrapping_sub(self.taken()) >= self.most
+    }
+
+    /// Number of places for requests, a power of two.
     pub(super) fn places(&self) -> u32 {
         self.entries.len() as u32
     }
@@ -185,7 +193,7 @@ pub(super) struct Ending {
     /// Number of resets.
     pub(super) life: u32,
     /// In the queues of sends and of receives: completions before this index are from before the last reset.
-    stale: [Option<u32>; 2],
+    since: [u64; 2],
 }
 
 /// The numbers that the device has given to rings.
@@ -198,14 +206,19 @@ pub(super) struct Numbers {
     pub(super) answers: u32,
 }
 
+/// The halves of a queue pair.
+pub(super) const SENDS: u8 = 1;
+pub(super) const RECEIVES: u8 = 2;
+
 /// The outstanding requests of a queue pair.
 #[derive(Debug)]
 pub(super) struct Track {
     pub(super) numbers: Numbers,
     pub(super) sends: Lane,
     pub(super) receives: Lane,
-    /// The queue pair has failed or was moved to the error state: what has not completed is flushed.
-    is_over: AtomicBool,
+    /// The halves of which nothing is left to the device, because it has reported their error, or because the queue pair was moved to the
+    /// error state: what has not completed is flushed. Bits: [`SENDS`] and [`RECEIVES`].
+    over: AtomicU8,
     ending: Mutex<Ending>,
     arm: Doorbell,
     /// Behind the ring of sends: what the device reads of their positions, at this offset.
@@ -230,7 +243,7 @@ impl Track {
             numbers,
             sends,
             receives,
-            is_over: AtomicBool::new(false),
+            over: AtomicU8::new(0),
             ending: Mutex::default(),
             arm,
             trailer,
@@ -257,27 +270,45 @@ impl Track {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a half of it has failed. Nothing may be posted then, also not to the other half.
     pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+        self.over() != 0
     }
 
-    /// From now on everything that has not completed is flushed.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.sides.iter().filter_map(Weak::upgrade).for_each(|side| side.flush());
+    /// The halves whose requests are flushed.
+    pub(super) fn over(&self) -> u8 {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// From now on everything of these halves that has not completed is flushed.
+    pub(super) fn end(&self, halves: u8) {
+        self.over.fetch_or(halves, Ordering::Release);
+        for (side, half) in self.sides.iter().zip([SENDS, RECEIVES]) {
+            if halves & half != 0 {
+                side.upgrade().iter().for_each(|side| side.flush());
+            }
+        }
     }
 
     /// Begins another life: all outstanding requests end without a completion. `written` are the indices of the next entries of the queues
     /// for sends and for receives.
-    pub(super) fn reset(&self, written: [u32; 2]) {
+    pub(super) fn reset(&self, written: [u64; 2]) {
         let mut ending = self.lock();
-        ending.life = ending.life.wrapping_add(1);
-        ending.stale = written.map(Some);
-        self.sends.clear();
-        self.receives.clear();
+        self.clear(&mut ending, written);
         self.tell(8, 0);
         self.tell(12, 0);
-        self.is_over.store(false, Ordering::Release);
+    }
+
+    /// The queue pair does not exist any more: nothing of it completes, whoever still knows it.
+    pub(super) fn retire(&self) {
+        self.clear(&mut self.lock(), [u64::MAX; 2]);
+    }
+
+    fn clear(&self, ending: &mut Ending, since: [u64; 2]) {
+        *ending = Ending { life: ending.life.wrapping_add(1), since };
+        self.sends.clear();
+        self.receives.clear();
+        self.over.store(0, Ordering::Release);
     }
 
     /// Asks for a completion when this packet is acknowledged.
@@ -306,12 +337,7 @@ impl Track {
 
 impl Ending {
     /// Whether an entry of a completion queue, with this index, is from before the last reset. `which` is 0 for the queue of sends.
-    pub(super) fn is_stale(&mut self, which: usize, index: u32) -> bool {
-        let Some(stale) = self.stale.get_mut(which) else { return false };
-        let is_before = stale.is_some_and(|first| (index.wrapping_sub(first) as i32) < 0);
-        if !is_before {
-            *stale = None;
-        }
-        is_before
+    pub(super) fn is_stale(&self, which: usize, index: u64) -> bool {
+        self.since.get(which).is_some_and(|first| index < *first)
     }
 }

@@ -89,7 +89,7 @@ pub(crate) struct QpShape {
     pub(crate) type_: u8,
     pub(crate) cap: QpCap,
     /// The operations for which its requests need room, if not all that its type has: bits of `enum ibv_qp_create_send_ops_flags`.
-    /// A driver whose requests all have the same size ignores this.
+    /// A driver that has all of them, and whose requests all have the same size, ignores this.
     pub(crate) operations: Option<u64>,
     /// Maximum size in bytes of the headers of a large send; zero if there are no large sends.
     pub(crate) large_header: u32,
@@ -120,6 +120,26 @@ impl QpShape {
     /// Whether it has its own receive queue.
     pub(crate) fn has_receives(&self) -> bool {
         !self.is_shared && self.type_ != qp_type::XRC_INI
+    }
+
+    /// Refuses a queue pair of another type than these, one with a shared receive queue, and one with other options than that all sends are
+    /// signaled, each with a hint.
+    pub(in crate::driver) fn only(
+        &self,
+        op: &'static str,
+        types: &[u8],
+        [of_type, shared, flags]: [&'static str; 3],
+    ) -> Result<()> {
+        let hint = if !types.contains(&self.type_) {
+            of_type
+        } else if self.is_shared {
+            shared
+        } else if !QpCreateFlags::SQ_SIG_ALL.contains(self.flags) {
+            flags
+        } else {
+            return Ok(());
+        };
+        Err(Error::refused(op, Errno::EOPNOTSUPP, hint))
     }
 }
 

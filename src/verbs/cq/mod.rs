@@ -379,12 +379,12 @@ impl CompletionQueue {
     /// Completions that arrived before this call cause no event: poll once more after it.
     ///
     /// # Errors
-    /// [`Unsupported`](ErrorKind::Unsupported) on efa with `solicited_only`, and for a queue without a channel; others of the
-    /// kernel.
+    /// [`Unsupported`](ErrorKind::Unsupported) on efa and mana with `solicited_only`, and on efa for a queue without a channel;
+    /// others of the kernel.
     ///
     /// # Kernel
-    /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE` on rxe and the soft device; on mlx5 and efa a doorbell; on siw a word in memory
-    /// shared with the kernel.
+    /// `REQ_NOTIFY_CQ` through `INVOKE_WRITE` on rxe and the soft device; on mlx5, efa, erdma and mana a doorbell; on siw a word
+    /// in memory shared with the kernel.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn notify(&self, solicited_only: bool) -> Result<()> {
         self.shared.notify(solicited_only)

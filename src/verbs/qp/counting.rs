@@ -1,7 +1,7 @@
 //! Operations that count into completion counters.
 
 use nix::errno::Errno;
-use uverbs_abi::types::{QpAttrMask, SendFlags, qp_state, qp_type};
+use uverbs_abi::types::{SendFlags, qp_state, qp_type};
 
 use super::{QpType, QueuePair, QueuePairCore};
 use crate::completion_counter::{Bound, CompletionCounter, Counted, Kind, Posted, insist};
@@ -125,7 +125,7 @@ impl Bindable<'_> {
         if bound.as_ref().is_some_and(|bound| bound.counted_by(counter).intersects(counted)) {
             return refused("the counter counts some of these operations of the queue pair already");
         }
-        let state = self.shared.query(QpAttrMask::STATE)?.qp_state;
+        let state = self.shared.known_state(OP)?;
         if ![qp_state::RESET, qp_state::INIT].contains(&state) {
             return refused(
                 "bind counters before the queue pair is connected: what is in flight would be missed",

@@ -18,7 +18,7 @@ mod xrc;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
 use nix::errno::Errno;
 
@@ -99,6 +99,8 @@ pub(crate) struct QueuePairCore {
     attached: crate::completion_counter::Attached,
     /// Whether its send queue had stopped when the state was last queried.
     has_stopped: AtomicBool,
+    /// The state that this process has requested last, one of [`uverbs_abi::types::qp_state`].
+    entered: AtomicU8,
     /// `None` for the receiving queue pair of an extended connection, which belongs to an XRC domain instead.
     pd: Option<ProtectionDomain>,
     _xrcd: Option<XrcDomain>,

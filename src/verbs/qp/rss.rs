@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bitflags::bitflags;
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::types::qp_type;
+use uverbs_abi::types::{qp_state, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -191,6 +191,7 @@ impl RssBuilder<'_> {
             _table: Some(table.clone()),
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),
+            entered: qp_state::RESET.into(),
             pd: Some(self.pd.clone()),
             _xrcd: None,
         };

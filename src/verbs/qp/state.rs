@@ -159,6 +159,16 @@ impl QueuePairCore {
         Ok(response)
     }
 
+    /// The state, one of [`qp_state`]: the kernel's, or the one that was requested last if the driver does not return it.
+    pub(super) fn known_state(&self, op: &'static str) -> Result<u8> {
+        let context = self.object.context();
+        if context.driver().tells_states(op).is_ok() {
+            return Ok(self.query(QpAttrMask::STATE)?.qp_state);
+        }
+        context.check_origin(op)?;
+        Ok(self.entered.load(Ordering::Relaxed))
+    }
+
     /// Makes the kernel change the attributes that the request names.
     pub(super) fn modify(&self, type_: u8, request: &ModifyQp) -> Result<()> {
         let op = "qp.modify";
@@ -177,6 +187,7 @@ impl QueuePairCore {
         self.object.context().invoke(&mut command)?;
         if has_state {
             self.has_stopped.store(false, Ordering::Relaxed);
+            self.entered.store(request.qp_state, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -256,7 +267,7 @@ impl<T: QpType> QueuePair<T> {
     ///
     /// # Errors
     /// Those of the kernel; [`Malformed`](ErrorKind::Malformed) for a state that this crate does not know;
-    /// [`Unsupported`](ErrorKind::Unsupported) if the driver does not report it (siw before Linux 6.8).
+    /// [`Unsupported`](ErrorKind::Unsupported) if the driver does not report it (mana; siw before Linux 6.8).
     #[doc(alias = "ibv_query_qp")]
     pub fn state(&self) -> Result<QpState> {
         self.shared.state()

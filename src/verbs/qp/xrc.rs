@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use uverbs_abi::ids::device::invoke_write::{CORE_IN, CORE_OUT};
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::types::{QpAttrMask, qp_type};
+use uverbs_abi::types::{QpAttrMask, qp_state, qp_type};
 use uverbs_abi::write::{CreateQpResp, OpenQp, QpCap, QueryQpResp, cmd};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -117,6 +117,7 @@ impl XrcReceiveQueuePair {
             _table: None,
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),
+            entered: qp_state::RESET.into(),
             pd: None,
             _xrcd: Some(domain.clone()),
         }))

@@ -1,47 +1,5 @@
 //! The capabilities and limits of the device, all of which can be set from outside.
 
-/// Defines the limits with their defaults, and their setting by name.
-macro_rules! limits {
-    ($($(#[$doc:meta])* $name:ident: $type:ty = $default:expr,)*) => {
-        /// The values that the device reports. The names are those of the kernel's `efa_admin_cmds_defs.h` (7.3).
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(crate) struct Limits {
-            $($(#[$doc])* pub(crate) $name: $type,)*
-        }
-
-        impl Default for Limits {
-            fn default() -> Self {
-                Self { $($name: $default,)* }
-            }
-        }
-
-        impl Limits {
-            /// Sets a limit, as in `max_qp=4`.
-            ///
-            /// # Errors
-            /// The reason of a refusal.
-            pub(crate) fn set_by_text(&mut self, setting: &str) -> Result<(), String> {
-                let (name, value) = setting.split_once('=').ok_or_else(|| format!("{setting}: NAME=VALUE is wanted"))?;
-                let number = vpci::control::number(value).ok_or_else(|| format!("{setting}: not a number"))?;
-                match name {
-                    $(stringify!($name) => {
-                        self.$name = <$type>::try_from(number).map_err(|_| format!("{setting}: too large"))?;
-                    })*
-                    _ => return Err(format!("{name}: there is no such limit; there are {}", Self::NAMES.join(", "))),
-                }
-                Ok(())
-            }
-
-            const NAMES: &[&str] = &[$(stringify!($name)),*];
-
-            /// All of them, by name.
-            pub(crate) fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), u64::from(self.$name))),*]
-            }
-        }
-    };
-}
-
 /// Bits of `device_caps`.
 pub(crate) mod caps {
     pub(crate) const RDMA_READ: u32 = 1 << 0;
@@ -52,62 +10,50 @@ pub(crate) mod caps {
     pub(crate) const WIDE_IDS: u32 = 1 << 10;
 }
 
-limits! {
-    /// A bit for each feature that can be queried.
-    supported_features: u64 = 0x2fe,
-    /// A bit for each size of pages.
-    page_size_cap: u64 = 0x4021_1000,
-    device_caps: u32 = 0x43f,
-    max_rdma_size: u32 = 1 << 20,
-    max_qp: u32 = 256,
-    max_sq_depth: u32 = 2048,
-    inline_buf_size: u32 = 32,
-    inline_buf_size_ex: u16 = 80,
-    max_rq_depth: u32 = 8192,
-    max_cq: u32 = 512,
-    max_cq_depth: u32 = 32_768,
-    sub_cqs_per_cq: u16 = 2,
-    min_sq_depth: u16 = 16,
-    max_wr_send_sges: u16 = 2,
-    max_wr_recv_sges: u16 = 3,
-    max_mr: u32 = 65_536,
-    max_mr_pages: u32 = 1 << 20,
-    max_pd: u32 = 256,
-    max_ah: u32 = 256,
-    max_llq_size: u32 = 128 << 10,
-    max_wr_rdma_sges: u16 = 1,
-    /// Bytes that may be written to a send queue between two doorbells, in units of 64; 0 for any number.
-    max_tx_batch: u16 = 16,
-    max_eq: u32 = 16,
-    max_eq_depth: u32 = 1024,
-    /// Event counters; a completion counter takes two.
-    max_event_counters: u32 = 128,
-    /// The maximum value of an event counter, after which comes 0.
-    max_counter_value: u64 = (1 << 48) - 1,
-    /// The bits of events that can be counted.
-    counter_events: u32 = 0x3ff,
-    mtu: u32 = 8928,
-    /// In Gbit/s.
-    link_speed: u16 = 100,
+vpci::limits! {
+    /// The values that the device reports. The names are those of the kernel's `efa_admin_cmds_defs.h` (7.3).
+    struct Limits {
+        /// A bit for each feature that can be queried.
+        supported_features: u64 = 0x2fe,
+        /// A bit for each size of pages.
+        page_size_cap: u64 = 0x4021_1000,
+        device_caps: u32 = 0x43f,
+        max_rdma_size: u32 = 1 << 20,
+        max_qp: u32 = 256,
+        max_sq_depth: u32 = 2048,
+        inline_buf_size: u32 = 32,
+        inline_buf_size_ex: u16 = 80,
+        max_rq_depth: u32 = 8192,
+        max_cq: u32 = 512,
+        max_cq_depth: u32 = 32_768,
+        sub_cqs_per_cq: u16 = 2,
+        min_sq_depth: u16 = 16,
+        max_wr_send_sges: u16 = 2,
+        max_wr_recv_sges: u16 = 3,
+        max_mr: u32 = 65_536,
+        max_mr_pages: u32 = 1 << 20,
+        max_pd: u32 = 256,
+        max_ah: u32 = 256,
+        max_llq_size: u32 = 128 << 10,
+        max_wr_rdma_sges: u16 = 1,
+        /// Bytes that may be written to a send queue between two doorbells, in units of 64; 0 for any number.
+        max_tx_batch: u16 = 16,
+        max_eq: u32 = 16,
+        max_eq_depth: u32 = 1024,
+        /// Event counters; a completion counter takes two.
+        max_event_counters: u32 = 128,
+        /// The maximum value of an event counter, after which comes 0.
+        max_counter_value: u64 = (1 << 48) - 1,
+        /// The bits of events that can be counted.
+        counter_events: u32 = 0x3ff,
+        mtu: u32 = 8928,
+        /// In Gbit/s.
+        link_speed: u16 = 100,
+    }
 }
 
 impl Limits {
     pub(crate) fn has(&self, cap: u32) -> bool {
         self.device_caps & cap != 0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_set_by_their_names() {
-        let mut limits = Limits::default();
-        assert_eq!(limits.set_by_text("max_qp=0x10"), Ok(()));
-        assert_eq!((limits.max_qp, limits.list().len()), (16, Limits::NAMES.len()));
-        for text in ["max_qp", "max_qp=many", "min_sq_depth=65536", "nothing=1"] {
-            assert!(limits.set_by_text(text).is_err(), "{text}");
-        }
     }
 }

@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let controlled = Arc::clone(&device);
     thread::spawn(move || vpci::control::serve(&listener, &controlled, control::answer));
     let timed = Arc::clone(&device);
-    thread::spawn(move || network::keep_time(&timed));
+    thread::spawn(move || vpci::timers::keep_time(&timed));
 
     // It serves one machine, and ends with it.
     let served = vpci::serve(&arguments.socket, Arc::clone(&device), arguments.pci_id, &LAYOUT);

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::raw::roce::{Operation, Packet, Service};
+use vpci::timers::Timed;
 use vpci::transport::frame::{self, Route};
 use vpci::transport::{Access, Host as _, Piece, Received, Status};
 use vpci::wire::{Ends, Line};
@@ -50,7 +50,7 @@ impl Network {
         self.transit.clear();
     }
 
-    /// The time for timers; see [`keep_time`].
+    /// The time for timers; see [`vpci::timers`].
     pub(crate) fn now(&self) -> Instant {
         self.begun + self.time
     }
@@ -198,8 +198,17 @@ impl Device {
         });
         self.statistics.receives_dropped += u64::from(dropped);
     }
+}
 
-    /// Advances the time, and does what is due.
+impl Timed for Device {
+    fn time(&self) -> Duration {
+        self.network.time
+    }
+
+    fn line(&self) -> Option<&Line> {
+        self.network.line.as_ref()
+    }
+
     fn tick(&mut self, elapsed: Duration) {
         self.network.time += elapsed;
         for number in self.waiting.clone() {
@@ -224,25 +233,4 @@ pub(crate) fn connect(ends: &Ends, device: &Shared<Device>) -> io::Result<()> {
     let line = vpci::wire::connect(ends, move |frame| lock(&to).frame_arrives(frame))?;
     lock(device).network.line = Some(line);
     Ok(())
-}
-
-const TICK: Duration = Duration::from_millis(1);
-/// Maximum by which the time advances in one step.
-const STEP: Duration = Duration::from_millis(4);
-
-/// Runs the timers as long as the process lives. The time stops while the process does not run, and while the device at the other end of
-/// the wire does not.
-pub(crate) fn keep_time(device: &Shared<Device>) {
-    let mut last = Instant::now();
-    loop {
-        thread::sleep(TICK);
-        let mut device = lock(device);
-        let (now, time) = (Instant::now(), device.network.time);
-        let until = device.network.line.as_ref().map_or(Duration::MAX, |line| {
-            line.tell(time);
-            line.until()
-        });
-        device.tick((now - last).min(STEP).min(until.saturating_sub(time)));
-        last = now;
-    }
 }

@@ -11,7 +11,7 @@
 # only: 6.12 7.x
 # vmana:
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
-# tests: any::device any::completion_counter any::wait_objects any::statistics
+# tests: any::device any::completion_counter any::wait_objects any::without_queues any::statistics allocations asynchronous fork
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
 vm=$(dirname "$0")/..

@@ -29,7 +29,10 @@ make_card() {
 
 has_address() { cat "/sys/class/infiniband/$device/ports/1/gids/"* | grep -q 'ffff:0a00:0001$'; }
 
-whole() { verified 0 --flows && holds 50; }
+whole() { verified 0 --flows && holds "$most"; }
+
+# As many as in the report of docs/guide/cli.md; on 6.1 at least so many.
+case $(uname -r) in 6.*) most=50 ;; *) most=53 ;; esac
 
 # Without --flows no flow is made.
 without_flows() { verified 0 && holds 38 && ! grep -q '"flow counters"[^}]*"holds"' "$OUT/$name.json"; }

@@ -1,13 +1,15 @@
 //! The common parts of the virtual devices: a PCI device over vfio-user with interrupts and the guest's memory, a control line, a wire
-//! to another device, and the transport of connected queue pairs over RoCE v2.
+//! to another device, limits, the time of timers, and the transport of connected queue pairs over RoCE v2.
 
 pub mod bytes;
 mod clock;
 pub mod control;
+mod limits;
 mod memory;
 pub mod pci;
 mod server;
 mod table;
+pub mod timers;
 pub mod transport;
 pub mod wire;
 

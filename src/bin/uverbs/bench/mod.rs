@@ -18,6 +18,7 @@ mod run;
 mod tally;
 
 pub(crate) use self::kind::Kind;
+pub(crate) use self::rig::nobody;
 use crate::Outcome;
 
 /// What can be measured.

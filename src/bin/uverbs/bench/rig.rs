@@ -23,7 +23,7 @@ const POINTS: usize = 2;
 
 /// Matches packets for an address that no host has, so the rule takes no packets from anyone. The device refuses two rules for the same
 /// packets that count into different counters, so each row has its own address.
-pub(super) fn nobody(row: u8, number: u32) -> Eth {
+pub(crate) fn nobody(row: u8, number: u32) -> Eth {
     let [a, b, c, d] = number.to_be_bytes();
     Eth::any().dst([0x02, row, a, b, c, d])
 }

@@ -165,8 +165,15 @@ impl Row {
 fn pci(device: &Device) -> Option<String> {
     let target = fs::read_link(device.sysfs()?.join("device")).ok()?;
     let name = target.file_name()?.to_str()?;
-    let is_address = name.split([':', '.']).map(str::len).eq([4, 2, 2, 1]);
-    is_address.then(|| name.to_owned())
+    is_pci(name).then(|| name.to_owned())
+}
+
+/// `0000:3b:00.0`; domains of bridges that are not the firmware's have five digits and more.
+fn is_pci(name: &str) -> bool {
+    let parts: Vec<_> = name.split([':', '.']).collect();
+    let [domain, bus, device, function] = parts[..] else { return false };
+    let are_digits = parts.iter().all(|part| part.chars().all(|c| c.is_ascii_hexdigit()));
+    are_digits && domain.len() >= 4 && [bus, device, function].map(str::len) == [2, 2, 1]
 }
 
 /// The number in sysfs; -1 is none.
@@ -199,4 +206,24 @@ fn text(table: &Table) -> String {
     let mut text = String::new();
     table.write(&mut text, "", Colours::new());
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_pci_is_known_by_its_form() {
+        for (name, is) in [
+            ("0000:3b:00.0", true),
+            ("10000:01:00.0", true),
+            ("rxe0", false),
+            ("", false),
+            ("000:3b:00.0", false),
+            ("0000:3b:00", false),
+            ("vmbu:s0:00.0", false),
+        ] {
+            assert_eq!(is_pci(name), is, "{name}");
+        }
+    }
 }

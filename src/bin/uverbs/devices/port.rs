@@ -51,7 +51,7 @@ impl Port {
         let Ok(number) = u8::try_from(self.port) else { return Ok(()) };
         let answer = context.query_port(number)?;
         let attr = answer.legacy_resp;
-        self.mtu = (1..=5).contains(&attr.active_mtu).then(|| 128 << attr.active_mtu);
+        self.mtu = words::mtu(attr.active_mtu);
         let state = || words::state(attr.state).trim_start_matches("PORT_").to_owned();
         self.state.get_or_insert_with(state);
         self.link_layer.get_or_insert_with(|| words::link(attr.link_layer).to_owned());

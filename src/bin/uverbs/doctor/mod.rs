@@ -83,8 +83,10 @@ fn examine(args: &Args) -> Outcome<Option<Severity>> {
     let mut seen = Seen::here(&devices);
     seen.watch(&devices, args.watch);
     let mut found = if target.is_none() || !devices.is_empty() { checks::all(&seen) } else { Vec::new() };
+    // What was found is printed also if the peer fails.
+    let mut ended = Ok(());
     if let (Some(target), Some(host)) = (&target, &args.peer.peer) {
-        found.extend(peer::examine(target, &args.peer, host)?);
+        ended = peer::examine(target, &args.peer, host, &mut found);
         finding::sort(&mut found);
     }
     let mut names: Vec<_> = seen.devices.iter().map(|device| device.name.as_str()).collect();
@@ -101,7 +103,7 @@ fn examine(args: &Args) -> Outcome<Option<Severity>> {
     } else {
         output.text(text(&seen, &names, &found))?;
     }
-    Ok(found.iter().map(|finding| finding.severity).max())
+    ended.map(|()| found.iter().map(|finding| finding.severity).max())
 }
 
 /// The devices to look at. A machine without any is what this program is for.

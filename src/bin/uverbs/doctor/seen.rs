@@ -9,6 +9,7 @@ use uverbs::statistics::{Change, Statistics};
 use uverbs::{Context, Device, ErrorKind};
 
 use super::machine::Machine;
+use crate::info::words;
 
 /// All that checks look at.
 #[derive(Debug)]
@@ -222,8 +223,7 @@ impl SeenDevice {
         for port in &mut self.ports {
             let Ok(number) = u8::try_from(port.number) else { continue };
             let answer = context.query_port(number)?.legacy_resp;
-            let bytes = |code: u8| (1..=5).contains(&code).then(|| 128 << code);
-            port.mtu = bytes(answer.active_mtu).zip(bytes(answer.max_mtu));
+            port.mtu = words::mtu(answer.active_mtu).zip(words::mtu(answer.max_mtu));
         }
         Ok(())
     }

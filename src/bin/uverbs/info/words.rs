@@ -44,6 +44,11 @@ pub(super) fn bytes(number: u8) -> &'static str {
     }
 }
 
+/// The bytes of a packet's payload: the codes are powers of two.
+pub(crate) fn mtu(code: u8) -> Option<u32> {
+    (mtu::MTU_256..=mtu::MTU_4096).contains(&code).then(|| 128 << code)
+}
+
 pub(crate) fn link(number: u8) -> &'static str {
     match number {
         link_layer::UNSPECIFIED => "Unspecified",

@@ -131,7 +131,7 @@ impl Peer {
     }
 
     /// The address of the other side.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 

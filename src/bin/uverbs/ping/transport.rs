@@ -9,6 +9,7 @@ use uverbs::{
 };
 
 use super::address::Address;
+use crate::info::words;
 
 /// The queue key of libibverbs' datagram pingpong.
 const QKEY: u32 = 0x1111_1111;
@@ -156,9 +157,9 @@ impl Transport for Ud {
         pd.ud(cq)
     }
 
-    /// The size of one packet. The codes of MTUs are powers of two: 1 is 256 bytes, 5 is 4096.
+    /// The size of one packet. If the port does not tell it, that of the smallest.
     fn longest(port: &QueryPortResp) -> u32 {
-        128 << port.active_mtu.min(5)
+        words::mtu(port.active_mtu).unwrap_or(256)
     }
 
     fn connect(

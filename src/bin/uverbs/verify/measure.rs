@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uverbs::mlx5::CounterPool;
-use uverbs::{
-    Completion, Eth, FlowRule, OpenOptions, Operation, Point, ReadCountersFlags, SendRequest, Status,
-};
+use uverbs::{Completion, FlowRule, OpenOptions, Operation, Point, ReadCountersFlags, SendRequest, Status};
 
 use super::behaviours::{Ground, Held, Pair, Stopped, joined_pair, same};
 use super::private::Private;
+use crate::bench::nobody;
 use crate::target::Target;
 
 /// Number of samples of each row, and the longest time that they may take.
@@ -112,9 +111,12 @@ fn why(stopped: Stopped) -> String {
     }
 }
 
-/// A rule for an address that no host has.
-fn nobody(ground: &Ground<'_>, number: u8) -> FlowRule {
-    FlowRule::normal(ground.port).eth(Eth::any().dst([0x02, 0xfc, 1, 0, 0, number]))
+/// The addresses of the rules here, of which those of the behaviours have others.
+const ROW: u8 = 0xfc;
+const FIRST: u32 = 0x0100_0000;
+
+fn rule(ground: &Ground<'_>, number: usize) -> FlowRule {
+    FlowRule::normal(ground.port).eth(nobody(ROW, FIRST + number as u32))
 }
 
 fn counters(ground: &Ground<'_>) -> Held<Vec<Time>> {
@@ -124,7 +126,7 @@ fn counters(ground: &Ground<'_>) -> Held<Vec<Time>> {
     counters.attach(Point::Bytes, 1)?;
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(1)?);
     let qp = pd.raw_packet(&cq).send_depth(1).receive_depth(1).connect(ground.port)?;
-    let flow = qp.create_flow(&nobody(ground, 0).count(&counters))?;
+    let flow = qp.create_flow(&rule(ground, 0).count(&counters))?;
     let mut values = [0; 2];
     let mut prepared = flow.reader()?;
     let mut cached = flow.reader_with(ReadCountersFlags::PREFER_CACHED)?;
@@ -145,8 +147,8 @@ fn bulk(target: &Target, ground: &Ground<'_>) -> Held<Vec<Time>> {
     let pool = CounterPool::new(&context, BULK).map_err(Stopped::Unsupported)?;
     let qp = pd.raw_packet(&cq).send_depth(1).receive_depth(1).connect(ground.port)?;
     let mut flows = Vec::new();
-    for number in 0..BULK as u8 {
-        flows.push(pool.take()?.create_flow(&qp, &nobody(ground, number))?);
+    for number in 0..BULK {
+        flows.push(pool.take()?.create_flow(&qp, &rule(ground, number))?);
     }
     let mut reader = pool.reader();
     Ok(vec![sample(ground, OF_BULK, || Ok(_ = black_box(reader.read()?.raw())))?])

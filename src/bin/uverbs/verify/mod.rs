@@ -10,7 +10,8 @@ mod private;
 mod report;
 mod row;
 
-use std::fs::File;
+use std::cell::OnceCell;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ use std::time::Instant;
 use uverbs::Context;
 use uverbs::abi::types::port_state;
 
-use self::behaviours::{ALL, Behaviour, Frames, Ground};
+use self::behaviours::{ALL, Behaviour, Frames, Ground, unless_cut_short};
 use self::frames::{Injected, Own};
 use self::private::Private;
 use self::report::{Report, Row};
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// The port. Default: the first one that is active.
     #[arg(long, value_name = "N")]
     port: Option<u8>,
-    /// Try flows and their counters too, for addresses that no host has. On a real device this sends a few thousand small frames to these
+    /// Try flows and their counters too, for addresses that no host has. On a real device this sends up to 3,200 small frames to these
     /// addresses, and counts them if they come back.
     #[arg(long)]
     flows: bool,
@@ -98,6 +99,7 @@ fn verify(args: &Args, trace: bool) -> Outcome<bool> {
         port,
         address: address(&target, port),
         frames: frames.as_deref(),
+        is_silent: OnceCell::new(),
         is_over: &|| stop.is_set(),
     };
     let progress = Progress::new(ALL.len());
@@ -114,7 +116,7 @@ fn verify(args: &Args, trace: bool) -> Outcome<bool> {
     }
     progress.end();
     report.interrupted = stop.is_set();
-    report.elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    report.elapsed_ms = millis(started);
     report.count();
 
     let mut output = Output::new();
@@ -129,8 +131,12 @@ fn tried(behaviour: &Behaviour, flows: bool, ground: &Ground<'_>, private: &Priv
         return Row::skipped(behaviour, "it creates flows, which --flows permits");
     }
     let started = Instant::now();
-    let held = (behaviour.run)(ground);
-    Row::of(behaviour, held, started.elapsed(), private)
+    let held = unless_cut_short((behaviour.run)(ground), (ground.is_over)());
+    Row { elapsed_ms: millis(started), ..Row::of(behaviour, held, ground.device, private) }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The first port that is active, or the first one.
@@ -177,16 +183,25 @@ struct ReportFile {
     file: File,
 }
 
+/// Opens or creates it. An earlier report stays in it until there is another.
 fn create(path: &Path) -> Outcome<ReportFile> {
-    let file = File::create(path).map_err(|error| Failure::File(path.display().to_string(), error))?;
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    let file = opened.map_err(|error| Failure::File(path.display().to_string(), error))?;
     Ok(ReportFile { path: path.to_owned(), file })
 }
 
 impl ReportFile {
     fn write(mut self, report: &Report) -> Outcome {
         let text = serde_json::to_string_pretty(report).map_err(|error| Failure::Other(error.to_string()))?;
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.write_all(b"\n"));
-        written.map_err(|error| Failure::File(self.path.display().to_string(), error))
+        let mut write = || {
+            // A pipe has no length.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.file.write_all(text.as_bytes())?;
+            self.file.write_all(b"\n")
+        };
+        write().map_err(|error| Failure::File(self.path.display().to_string(), error))
     }
 }
 
@@ -214,5 +229,22 @@ impl Progress {
 
     fn end(&self) {
         self.say("");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::behaviours::{Stopped, holds};
+    use super::*;
+
+    #[test]
+    fn a_difference_counts_unless_a_signal_may_have_made_it() {
+        let differs = || holds("wait", false, "an event", "none");
+        assert!(matches!(unless_cut_short(differs(), false), Err(Stopped::Differs(_))));
+        let Err(Stopped::Skipped(why)) = unless_cut_short(differs(), true) else {
+            panic!("it was cut short")
+        };
+        assert!(why.ends_with("until then, wait: expected an event, seen none"), "{why}");
+        assert_eq!(unless_cut_short(Ok(()), true), Ok(()));
     }
 }

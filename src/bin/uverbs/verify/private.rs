@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use uverbs::{Context, Device};
+use uverbs::{Context, Device, Guid};
 
 /// What stands in place of something private.
 const HIDDEN: &str = "(hidden)";
@@ -19,8 +19,9 @@ impl Private {
         words.insert(device.name().to_lowercase());
         let node = device.node().and_then(|node| node.file_name()).and_then(|name| name.to_str());
         words.extend(node.map(str::to_lowercase));
-        for guid in [device.node_guid(), device.sys_image_guid()] {
-            words.extend([guid.to_string(), format!("{:x}", guid.0), guid.0.to_string()]);
+        // One that is zero is none.
+        for guid in [device.node_guid(), device.sys_image_guid()].into_iter().filter(|guid| guid.0 != 0) {
+            words.extend(spellings(guid));
         }
         for gid in context.gid_table().into_iter().flatten() {
             words.insert(Ipv6Addr::from(gid.raw).to_string());
@@ -63,8 +64,15 @@ impl Private {
 
     fn is_private(&self, word: &str) -> bool {
         let word = word.to_lowercase();
-        self.0.contains(&word) || has_form(&word)
+        // `NAME:PORT`, also of a port of the device.
+        let before = word.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
+        self.0.contains(&word) || before.is_some_and(|(name, _)| self.0.contains(name)) || has_form(&word)
     }
+}
+
+/// A GUID as programs write it.
+fn spellings(guid: Guid) -> [String; 4] {
+    [guid.to_string(), format!("{:x}", guid.0), format!("{:016x}", guid.0), guid.0.to_string()]
 }
 
 /// Whether a word has the form of an address of the network or of memory, of a GUID, or of a key.
@@ -77,7 +85,8 @@ fn has_form(word: &str) -> bool {
     let is_long = word.strip_prefix("0x").is_some_and(|digits| digits.len() > 4 && are_digits(digits, 16));
     let is_number = word.len() > 9 && word.chars().all(|c| c.is_ascii_digit()) && word != "4294967295";
     // "::" alone has no more than two characters.
-    is_grouped || is_long || is_number || word.len() > 2 && word.parse::<IpAddr>().is_ok()
+    let is_address = word.len() > 2 && word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok();
+    is_grouped || is_long || is_number || is_address
 }
 
 #[cfg(test)]
@@ -105,5 +114,25 @@ mod tests {
         ] {
             assert_eq!(private.hide(text), hidden);
         }
+    }
+
+    #[test]
+    fn a_port_behind_a_name_or_an_address_does_not_show_it() {
+        let private = Private(["mlx5_7", "ada"].into_iter().map(str::to_owned).collect());
+        for (text, hidden) in [
+            ("connecting to 192.0.2.1:18516: no", "connecting to (hidden): no"),
+            ("from [2001:db8::1]:4791.", "from [(hidden)]:4791."),
+            ("Ada:18516 and mlx5_7:1", "(hidden) and (hidden)"),
+            ("step:1 of eve:2", "step:1 of eve:2"),
+        ] {
+            assert_eq!(private.hide(text), hidden);
+        }
+    }
+
+    #[test]
+    fn a_guid_is_hidden_however_it_is_written() {
+        let private = Private(spellings(Guid(0x0002_c903_0a1b_2c3d)).into());
+        let text = "0002c9030a1b2c3d 2c9030a1b2c3d 0x0002c9030a1b2c3d 0002:c903:0a1b:2c3d 783964845059133";
+        assert_eq!(private.hide(text), ["(hidden)"; 5].join(" "));
     }
 }

@@ -1,7 +1,6 @@
 //! The report: what holds, and what was measured, without anything that names the machine.
 
 use std::fs;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uverbs::{Context, Device, Error};
@@ -11,6 +10,7 @@ use super::measure::Time;
 use super::private::Private;
 use crate::Outcome;
 use crate::bench::Kind;
+use crate::info::words;
 
 /// The number of the format. It grows when a field changes its meaning.
 pub(super) const FORMAT: u32 = 1;
@@ -109,10 +109,10 @@ impl Row {
         Self { why: Some(why.to_owned()), ..Self::new(behaviour, Result::Skipped) }
     }
 
-    pub(super) fn of(behaviour: &Behaviour, held: Held, elapsed: Duration, private: &Private) -> Self {
+    pub(super) fn of(behaviour: &Behaviour, held: Held, device: &Device, private: &Private) -> Self {
         let row = |result| Self::new(behaviour, result);
         let hide = |text: &str| Some(private.hide(text));
-        let row = match held {
+        match held {
             Ok(()) => row(Result::Holds),
             Err(Stopped::Differs(it)) => Self {
                 step: hide(&it.step),
@@ -121,14 +121,13 @@ impl Row {
                 ..row(Result::Differs)
             },
             Err(Stopped::Unsupported(error)) => Self {
-                by: Some(who_lacks(&error)),
+                by: Some(who_lacks(&error, device.node().is_none())),
                 why: hide(&error.to_string()),
                 ..row(Result::NotSupported)
             },
             Err(Stopped::Skipped(why)) => Self { why: hide(&why), ..row(Result::Skipped) },
             Err(Stopped::Interrupted) => Self::skipped(behaviour, "the run was ended"),
-        };
-        Self { elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX), ..row }
+        }
     }
 }
 
@@ -136,8 +135,8 @@ const EPROTONOSUPPORT: i32 = 93;
 const ENOTTY: i32 = 25;
 
 /// Who does not support something: the hint says it, or else the errno. The core of the kernel has one for commands that neither it nor
-/// the driver has (uverbs_ioctl.c, Linux 6.1).
-fn who_lacks(error: &Error) -> &'static str {
+/// the driver has (uverbs_ioctl.c, Linux 6.1). A device that is embedded in the program has neither.
+fn who_lacks(error: &Error, is_embedded: bool) -> &'static str {
     let hint = error.hint().unwrap_or_default().to_lowercase();
     let names = |words: &[&str]| words.iter().any(|word| hint.contains(word));
     if names(&[
@@ -147,6 +146,8 @@ fn who_lacks(error: &Error) -> &'static str {
         "this crate has no",
     ]) {
         "uverbs"
+    } else if is_embedded {
+        "device"
     } else if names(&["driver"]) {
         "driver"
     } else if names(&["kernel", "linux"]) || matches!(error.errno(), Some(EPROTONOSUPPORT | ENOTTY)) {
@@ -211,8 +212,8 @@ impl Described {
             board: file("board_id"),
             protocol: device.protocol().map(str::to_owned),
             ports: device.ports(),
-            link_layer: crate::info::words::link(answer.link_layer),
-            mtu: (1..=5).contains(&answer.active_mtu).then(|| 128 << answer.active_mtu),
+            link_layer: words::link(answer.link_layer),
+            mtu: words::mtu(answer.active_mtu),
             rate: file(&format!("ports/{port}/rate")),
         })
     }

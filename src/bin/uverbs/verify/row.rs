@@ -16,10 +16,15 @@ const LARGEST: u64 = 4 << 20;
 /// Longest text of a cell, in characters.
 const CELL: usize = 60;
 
+/// What is read first: other formats may have other fields.
+#[derive(Debug, Deserialize)]
+struct Head {
+    format: u32,
+}
+
 /// What the row needs of a report.
 #[derive(Debug, Deserialize)]
 struct Report {
-    format: u32,
     uverbs: String,
     kernel: Option<String>,
     device: Device,
@@ -50,13 +55,17 @@ pub(super) fn print(path: &Path) -> Outcome {
     let mut text = String::new();
     let file = File::open(path).map_err(failed)?;
     file.take(LARGEST).read_to_string(&mut text).map_err(failed)?;
-    let report: Report = serde_json::from_str(&text)
-        .map_err(|error| Failure::Usage(format!("{}: no report of uverbs verify: {error}", name())))?;
-    if report.format != FORMAT {
-        let text = format!("{}: a report of format {}; this program knows {FORMAT}", name(), report.format);
+    Output::new().line(row(&read(&text, &name())?))
+}
+
+fn read(text: &str, name: &str) -> Outcome<Report> {
+    let wrong = |error| Failure::Usage(format!("{name}: no report of uverbs verify: {error}"));
+    let Head { format } = serde_json::from_str(text).map_err(wrong)?;
+    if format != FORMAT {
+        let text = format!("{name}: a report of format {format}; this program knows {FORMAT}");
         return Err(Failure::Unsupported(text));
     }
-    Output::new().line(row(&report))
+    serde_json::from_str(text).map_err(wrong)
 }
 
 fn row(report: &Report) -> String {
@@ -84,10 +93,12 @@ fn row(report: &Report) -> String {
     format!("| {} |", cells.map(|text| cell(&text)).join(" | "))
 }
 
-/// A text that stays in its cell.
+/// A text that stays in its cell, and is no link: the reports of others come from anywhere.
 fn cell(text: &str) -> String {
-    let is_kept = |c: &char| c.is_alphanumeric() || c.is_whitespace() || " .,_-+()/:".contains(*c);
+    let is_kept = |c: &char| c.is_alphanumeric() || c.is_whitespace() || " .,_-+()".contains(*c);
     let kept: String = text.chars().filter(is_kept).take(CELL).collect();
+    // Also without a scheme this would become one.
+    let kept = kept.replace("www.", "www ");
     let words: Vec<_> = kept.split_whitespace().collect();
     if words.is_empty() { "-".to_owned() } else { words.join(" ") }
 }
@@ -100,6 +111,18 @@ mod tests {
     fn a_cell_has_no_end_inside() {
         assert_eq!(cell("a | b\n<script>`x`"), "a b scriptx");
         assert_eq!(cell("  "), "-");
+        assert_eq!(cell("see https://example.org/x"), "see httpsexample.orgx");
+        assert_eq!(cell("www.example.org"), "www example.org");
         assert_eq!(cell(&"x".repeat(1000)).len(), CELL);
+    }
+
+    #[test]
+    fn another_format_is_named_whatever_its_fields_are() {
+        let failure = read(r#"{"format": 2}"#, "report").expect_err("it is not known");
+        assert_eq!(failure.exit_code(), 5);
+        assert_eq!(failure.to_string(), "report: a report of format 2; this program knows 1");
+        for text in ["", "[]", "{}", r#"{"format": "1"}"#, r#"{"format": 1}"#] {
+            assert_eq!(read(text, "report").expect_err("it is no report").exit_code(), 2, "{text}");
+        }
     }
 }

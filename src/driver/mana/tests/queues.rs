@@ -6,7 +6,6 @@ use super::*;
 use crate::driver::mana::doorbell::Doorbell;
 
 const OK: u32 = wc_status::SUCCESS;
-const FLUSHED: u32 = wc_status::WR_FLUSH_ERR;
 
 #[test]
 fn a_send_is_written_as_the_device_reads_it() {
@@ -128,41 +127,6 @@ fn receives_complete_in_their_order() {
 }
 
 #[test]
-fn the_requests_after_a_failed_one_are_flushed() {
-    let mut bench = Bench::new();
-    bench.receive(&[10, 11]).unwrap();
-    (1..4).for_each(|wr_id| bench.send(wr_id).unwrap());
-    // The second one is refused by the peer.
-    bench.complete(&[u32::from(kind::ERROR) | 0x162 << 8, 0, FIRST + 1], SENDS, true);
-    bench.arrive(kind::SEND, 5, 0);
-    let found = bench.done();
-    let access = wc_status::REM_ACCESS_ERR;
-    assert_eq!(found[..3], [(1, OK), (2, access), (10, OK)], "{found:?}");
-    assert_eq!(found[3..], [(3, FLUSHED), (11, FLUSHED)]);
-    assert_eq!(bench.send(5), Err(Refused::NotReady));
-    assert_eq!(bench.receive(&[5]), Err(Refused::NotReady));
-    assert_eq!(
-        (bench.done(), bench.sends.is_idle(), bench.receives.is_idle()),
-        (vec![], Some(true), Some(true))
-    );
-}
-
-#[test]
-fn everything_is_flushed_in_the_error_state() {
-    let mut bench = Bench::new();
-    bench.receive(&[10]).unwrap();
-    bench.put(1, SendFlags::empty(), Opcode::Send, &[PIECE]).unwrap();
-    bench.sends.publish();
-    bench.send(2).unwrap();
-    bench.enter(qp_state::ERR, QpAttrMask::empty(), 0);
-    assert_eq!(bench.done(), [(1, FLUSHED), (2, FLUSHED), (10, FLUSHED)]);
-    // The device reports that its queues were not empty.
-    bench.complete(&[u32::from(kind::ERROR) | 0x1c7 << 8, 0, FIRST], SENDS, true);
-    bench.complete(&[u32::from(kind::ERROR) | 0x1c7 << 8], NUMBER, false);
-    assert_eq!(bench.done(), []);
-}
-
-#[test]
 fn after_a_reset_nothing_of_the_life_before_completes() {
     let mut bench = Bench::new();
     bench.receive(&[10]).unwrap();
@@ -180,6 +144,21 @@ fn after_a_reset_nothing_of_the_life_before_completes() {
     bench.arrive(kind::SEND, 5, 0);
     assert_eq!(bench.done(), [(21, OK), (20, OK)]);
     assert_eq!(bench.bell(Doorbell::SENDS), (SENDS, 0, 64));
+}
+
+#[test]
+fn no_more_is_taken_than_was_granted() {
+    for most in [0, 1, 3] {
+        let mut bench = Bench::fresh();
+        let plain = shape(QpCreateFlags::empty());
+        let cap = QpCap { max_send_wr: most, max_recv_wr: most, ..plain.cap };
+        bench.pair_of(&QpShape { cap, ..plain }, None);
+        bench.connect(FIRST);
+        for wr_id in 0..most.into() {
+            assert_eq!((bench.send(wr_id), bench.receive(&[wr_id])), (Ok(()), Ok(())), "{most}");
+        }
+        assert_eq!((bench.send(9), bench.receive(&[9])), (Err(Refused::Full), Err(Refused::Full)), "{most}");
+    }
 }
 
 #[test]
@@ -247,5 +226,27 @@ fn the_device_is_told_of_taken_entries_in_time() {
         let told = if queue == CQ { index } else { bench.entries };
         let ahead = bench.written.wrapping_sub(told) % (bench.entries * 8);
         assert!(ahead < most, "{round}: {ahead}");
+    }
+}
+
+#[test]
+fn a_request_for_an_event_ahead_stays() {
+    let mut bench = Bench::new();
+    let side = bench.queue.side();
+    for round in 0..u64::from(bench.entries) * 4 {
+        bench.send(round).unwrap();
+        bench.acknowledge(FIRST + round as u32);
+        let is_last = (bench.written).is_multiple_of(bench.entries);
+        if is_last {
+            // The first request is for the entry that is there already, the second one for the next one, which is of another round.
+            assert!(side.arm(false) && side.arm(false));
+        }
+        assert_eq!(bench.done(), [(round, OK)]);
+        if is_last {
+            assert_eq!(
+                bench.bell(Doorbell::ENTRIES),
+                (CQ, 0, (bench.written % (bench.entries * 8)) | 1 << 31)
+            );
+        }
     }
 }

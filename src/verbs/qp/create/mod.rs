@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use uverbs_abi::ids::qp::{self, create};
-use uverbs_abi::types::{QpCreateFlags, RawPacketCaps, qp_type};
+use uverbs_abi::types::{QpCreateFlags, RawPacketCaps, qp_state, qp_type};
 use uverbs_abi::write::QpCap;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -322,6 +322,7 @@ impl<'a, T: QpType> QueuePairBuilder<'a, T> {
             _table: None,
             attached: crate::completion_counter::Attached::default(),
             has_stopped: false.into(),
+            entered: qp_state::RESET.into(),
             pd: Some(self.pd.clone()),
             _xrcd: None,
         };

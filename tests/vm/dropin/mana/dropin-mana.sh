@@ -65,7 +65,8 @@ for at_server in theirs ours; do
 done
 step pyverbs-theirs suite theirs
 step pyverbs-ours suite ours
-step pyverbs same_results
+# The kernel has raw packets and flows on another device, and libmana asks for them on this one.
+step pyverbs same_results '\(test_flow\.FlowTest\|test_qp\.QPTest\.test_[a-z_]*raw_qp\|test_rss_traffic\)'
 step libraries only_ours_was_loaded
 step resources resources_are_as_before
 step nothing-is-left nothing_is_left

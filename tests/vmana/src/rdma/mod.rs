@@ -9,12 +9,12 @@ mod qp;
 mod send;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use uverbs::raw::roce::{Packet, Service};
+use vpci::timers::{TICK, Timed};
 use vpci::transport::frame::{self, Route};
-use vpci::{Shared, lock};
+use vpci::wire::Line;
 
 pub(crate) use self::change::Change;
 use self::counts::Counts;
@@ -37,7 +37,7 @@ pub(crate) struct Rdma {
     /// Packets that have left a queue pair.
     transit: VecDeque<(Route, Packet)>,
     pub(crate) counts: Counts,
-    /// The time for timers; see [`keep_time`].
+    /// The time for timers; see [`vpci::timers`].
     time: Duration,
     begun: Instant,
 }
@@ -196,8 +196,17 @@ impl Device {
             self.post_event(eq, event::QP_FATAL, qp.numbers.receive);
         }
     }
+}
 
-    /// Advances the time, and does what is due.
+impl Timed for Device {
+    fn time(&self) -> Duration {
+        self.rdma.time
+    }
+
+    fn line(&self) -> Option<&Line> {
+        self.net.line.as_ref()
+    }
+
     fn tick(&mut self, elapsed: Duration) {
         self.rdma.time += elapsed;
         let now = self.rdma.now();
@@ -207,29 +216,5 @@ impl Device {
             self.with_qp(base, Device::tick_qp);
         }
         self.carry();
-    }
-}
-
-/// Time between two checks of queue pairs, and the maximum by which the time advances in one.
-const TICK: Duration = Duration::from_millis(1);
-const STEP: Duration = Duration::from_millis(4);
-
-/// Runs the timers as long as the process lives.
-///
-/// The time stops while the process does not run, and while the device at the other end of the wire does not: on a busy host either may be
-/// suspended for longer than the response timeout, although the response is already there.
-pub(crate) fn keep_time(device: &Shared<Device>) {
-    let mut last = Instant::now();
-    loop {
-        thread::sleep(TICK);
-        let mut device = lock(device);
-        let now = Instant::now();
-        let time = device.rdma.time;
-        let until = device.net.line.as_ref().map_or(Duration::MAX, |line| {
-            line.tell(time);
-            line.until()
-        });
-        device.tick((now - last).min(STEP).min(until.saturating_sub(time)));
-        last = now;
     }
 }

@@ -3,8 +3,10 @@
 use super::facts::{Entry, Facts};
 use super::messages::Seen;
 use crate::doctor::finding::Finding;
+use crate::ping::exchange::Peer;
 
-/// The addresses of the client and the server between which messages could go.
+/// The addresses of the client and the server between which messages could go: those of IPv4 first, and link-local ones last. Both sides have
+/// them in this order.
 pub(super) fn pairs<'a>(client: &'a Facts, server: &'a Facts) -> Vec<(&'a Entry, &'a Entry)> {
     if !(client.connects && server.connects && client.is_active && server.is_active) {
         return Vec::new();
@@ -14,9 +16,35 @@ pub(super) fn pairs<'a>(client: &'a Facts, server: &'a Facts) -> Vec<(&'a Entry,
         let is_local = |entry: &Entry| entry.address.is_unicast_link_local();
         one.kind == two.kind && one.is_ipv4() == two.is_ipv4() && is_local(one) == is_local(two)
     };
-    usable(client)
+    let mut pairs: Vec<_> = usable(client)
         .flat_map(|one| usable(server).filter(move |two| fits(one, two)).map(move |two| (one, two)))
-        .collect()
+        .collect();
+    pairs.sort_by_key(|(one, two)| {
+        (one.address.is_unicast_link_local(), !one.is_ipv4(), one.index, two.index)
+    });
+    pairs
+}
+
+/// That there are more pairs of addresses than were tried.
+pub(super) fn untried(count: usize) -> Option<Finding> {
+    if count == 0 {
+        return None;
+    }
+    let (plural, were) = if count == 1 { ("", "was") } else { ("s", "were") };
+    let text = format!("{count} more pair{plural} of addresses {were} not tried");
+    let why = "each pair takes time; those of IPv4 come first, and link-local ones last";
+    Some(Finding::note("peer-untried", text, why))
+}
+
+/// Who the other side is.
+pub(super) fn met(host: &str, peer: &Peer, is_client: bool) -> Finding {
+    let (name, address) = (host.escape_debug(), peer.address());
+    let text = if is_client {
+        format!("{name} has answered at {address}")
+    } else {
+        format!("{name} has connected, from {address}")
+    };
+    Finding::note("peer-met", text, "what is said of the peer is of that host")
 }
 
 /// Differences of what both say.
@@ -195,7 +223,24 @@ mod tests {
         other.gids.push(Entry { is_usable: false, ..entry(3, "::ffff:192.0.2.2", "RoCE v2") });
         other.gids.push(entry(4, "2001:db8::2", "RoCE v2"));
         let found: Vec<_> = pairs(&own, &other).iter().map(|(one, two)| (one.index, two.index)).collect();
-        assert_eq!(found, [(0, 0), (1, 1), (2, 2)]);
+        assert_eq!(found, [(1, 1), (2, 2), (0, 0)]);
+    }
+
+    #[test]
+    fn all_pairs_of_ipv4_come_first_and_those_left_are_counted() {
+        let mut own = soft();
+        own.gids = (0..5).map(|index| entry(index, &format!("fe80::{index}"), "RoCE v2")).collect();
+        own.gids.push(entry(5, "2001:db8::1", "RoCE v2"));
+        own.gids.extend((6..8).map(|index| entry(index, &format!("::ffff:192.0.2.{index}"), "RoCE v2")));
+        let found: Vec<_> = pairs(&own, &own).iter().map(|(one, two)| (one.index, two.index)).collect();
+        assert_eq!(found[..6], [(6, 6), (6, 7), (7, 6), (7, 7), (5, 5), (0, 0)]);
+        assert_eq!(found.len(), 30);
+        assert_eq!(untried(0), None);
+        let note = untried(14).expect("some are left");
+        assert_eq!(
+            (note.check, note.seen.as_str()),
+            ("peer-untried", "14 more pairs of addresses were not tried")
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use uverbs::abi::types::{node_type, port_state};
 use uverbs::{Context, GidKind, Peer};
 
 use crate::Outcome;
+use crate::doctor::machine::Machine;
 use crate::failure::Failure;
 use crate::info::words;
 
@@ -49,10 +50,11 @@ pub(super) struct Entry {
 impl Facts {
     pub(super) fn of(context: &Context, port: u8) -> Outcome<Self> {
         let answer = context.query_port(port)?.legacy_resp;
-        let device = context.device();
+        let (device, machine) = (context.device(), Machine::here());
         let entries = context.gid_candidates(port, Peer::Unknown)?.into_iter().filter_map(|candidate| {
             let interface = candidate.interface;
-            let mtu = interface.as_ref().and_then(|name| number(&format!("/sys/class/net/{name}/mtu")));
+            let mtu =
+                interface.as_ref().and_then(|name| machine.number(&format!("sys/class/net/{name}/mtu")));
             Some(Entry {
                 index: u8::try_from(candidate.gid.index).ok()?,
                 address: Ipv6Addr::from(candidate.gid.raw),
@@ -63,12 +65,13 @@ impl Facts {
                 is_usable: candidate.rating.is_ok(),
                 vlan: interface.as_deref().and_then(vlan),
                 interface,
-                interface_mtu: mtu,
+                interface_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             })
         });
         let mut gids: Vec<_> = entries.take(ADDRESSES).collect();
         gids.sort_by_key(|entry| entry.index);
-        let mtu = if (1..=5).contains(&answer.active_mtu) { answer.active_mtu } else { 1 };
+        let (mtu, mtu_bytes) =
+            words::mtu(answer.active_mtu).map_or((1, 256), |bytes| (answer.active_mtu, bytes));
         Ok(Self {
             format: FORMAT,
             driver: device.driver().to_owned(),
@@ -76,7 +79,7 @@ impl Facts {
             is_active: answer.state == port_state::ACTIVE,
             connects: device.node_type() != node_type::RNIC && device.driver() != "efa",
             mtu,
-            mtu_bytes: 128 << mtu,
+            mtu_bytes,
             gids,
         })
     }
@@ -92,10 +95,8 @@ impl Facts {
         if facts.format != FORMAT {
             return Err(wrong(format!("format {}; this program knows {FORMAT}", facts.format)));
         }
-        if !(1..=5).contains(&facts.mtu) {
-            return Err(wrong(format!("packets of the code {}", facts.mtu)));
-        }
-        facts.mtu_bytes = 128 << facts.mtu;
+        let bytes = words::mtu(facts.mtu);
+        facts.mtu_bytes = bytes.ok_or_else(|| wrong(format!("packets of the code {}", facts.mtu)))?;
         facts.gids.truncate(ADDRESSES);
         for word in [&mut facts.driver, &mut facts.link] {
             *word = shown(word);
@@ -122,10 +123,6 @@ impl Entry {
 /// A word as it can be printed.
 pub(super) fn shown(word: &str) -> String {
     word.chars().take(WORD).collect::<String>().escape_debug().to_string()
-}
-
-fn number(path: &str) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The VLAN of an interface that stands on another one and has its number in its name, as is usual: `eth0.5`, `vlan5`. The kernel tells the

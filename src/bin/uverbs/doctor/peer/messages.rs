@@ -22,8 +22,9 @@ const SHORT: usize = 8;
 pub(super) struct Sides<'a> {
     pub(super) port: u8,
     pub(super) mine: &'a Entry,
-    /// The code of the packets' size.
+    /// The code of the packets' size, and their bytes.
     pub(super) mtu: u8,
+    pub(super) mtu_bytes: u32,
     pub(super) is_client: bool,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn exchange(context: &Context, sides: &Sides<'_>, peer: &mut Peer) ->
         rnr_retries: 6,
         ..ConnectionOptions::new(sides.port, sides.mine.index)
     };
-    let long = 4 * (128_usize << sides.mtu);
+    let long = 4 * sides.mtu_bytes as usize;
     let made = Side::new(context, &options, long).map_err(|error| error.to_string());
     let Some(remote) = agree(peer, made.as_ref().map(|side| side.local.to_string()))? else {
         return Ok(None);
@@ -77,7 +78,7 @@ pub(super) fn exchange(context: &Context, sides: &Sides<'_>, peer: &mut Peer) ->
     let Some(longer) = played(&mut side, long, sides, peer)? else { return Ok(None) };
     Ok(Some(match longer {
         Ok(_) => Seen::Works(time),
-        Err(why) => Seen::OnlyShort(128 << sides.mtu, why),
+        Err(why) => Seen::OnlyShort(sides.mtu_bytes, why),
     }))
 }
 

@@ -9,6 +9,7 @@ mod messages;
 use std::time::Duration;
 
 use self::facts::Facts;
+use self::meeting::{Met, Wanted};
 use super::finding::Finding;
 use crate::Outcome;
 use crate::failure::Failure;
@@ -36,29 +37,46 @@ pub(super) struct Options {
     peer_timeout: Duration,
 }
 
-/// What is found about the connection to the other side.
-pub(super) fn examine(target: &Target, options: &Options, host: &str) -> Outcome<Vec<Finding>> {
+/// Adds what is found about the connection to the other side, also if that fails before its end.
+pub(super) fn examine(target: &Target, options: &Options, host: &str, found: &mut Vec<Finding>) -> Outcome {
+    let before = found.len();
+    let ended = messages_to(target, options, host, found);
+    for finding in &mut found[before..] {
+        finding.device = Some(target.device.name().to_owned());
+        finding.port = Some(options.ib_port.into());
+    }
+    ended
+}
+
+fn messages_to(target: &Target, options: &Options, host: &str, found: &mut Vec<Finding>) -> Outcome {
     target.check_port(options.ib_port)?;
     let context = target.open()?;
     let own = Facts::of(&context, options.ib_port)?;
     let stop = Stop::on_signals()?;
     let ended = || Failure::Other("ended before the other side had answered".to_owned());
-    let met = meeting::meet(host, options.peer_port, options.peer_timeout, &stop)?;
-    let (mut peer, is_client) = met.ok_or_else(ended)?;
-    peer.tell_text(&own.written()?)?;
-    let Some(text) = peer.hear_text("what it has")? else { return Err(ended()) };
-    let other = Facts::read(&text)?;
+    let text = own.written()?;
+    let wanted = Wanted { host, port: options.peer_port, timeout: options.peer_timeout, facts: &text };
+    let Met { mut peer, is_client, facts } = meeting::meet(&wanted, &stop)?.ok_or_else(ended)?;
+    found.push(compare::met(host, &peer, is_client));
+    let other = Facts::read(&facts)?;
     let (client, server) = if is_client { (&own, &other) } else { (&other, &own) };
     let pairs = compare::pairs(client, server);
-    let mut found = compare::facts(&own, &other, pairs.len());
-    let mut tried = Vec::new();
-    for (of_client, of_server) in pairs.into_iter().take(PAIRS) {
+    found.extend(compare::facts(&own, &other, pairs.len()));
+    let (mut tried, mut failed) = (Vec::new(), None);
+    let mtu = if own.mtu <= other.mtu { &own } else { &other };
+    for (of_client, of_server) in pairs.iter().take(PAIRS) {
         let (mine, theirs) = if is_client { (of_client, of_server) } else { (of_server, of_client) };
-        let sides = messages::Sides { port: options.ib_port, mine, mtu: own.mtu.min(other.mtu), is_client };
-        let Some(seen) = messages::exchange(&context, &sides, &mut peer)? else { return Err(ended()) };
-        tried.push((mine.clone(), theirs.clone(), seen));
+        let (port, mtu, mtu_bytes) = (options.ib_port, mtu.mtu, mtu.mtu_bytes);
+        let sides = messages::Sides { port, mine, mtu, mtu_bytes, is_client };
+        match messages::exchange(&context, &sides, &mut peer).and_then(|seen| seen.ok_or_else(ended)) {
+            Ok(seen) => tried.push(((*mine).clone(), (*theirs).clone(), seen)),
+            Err(failure) => {
+                failed = Some(failure);
+                break;
+            }
+        }
     }
     found.extend(compare::messages(&tried));
-    let name = target.device.name();
-    Ok(found.into_iter().map(|finding| finding.on(name).port(options.ib_port.into())).collect())
+    found.extend(compare::untried(pairs.len() - tried.len()));
+    failed.map_or(Ok(()), Err)
 }

@@ -89,7 +89,13 @@ pub(crate) fn bytes_are_counted_in_place_of_operations(ground: &Ground<'_>) -> H
     }
     one.send(1, Operation::Send, 0..1000)?;
     one.send(2, Operation::Write(two.remote(0)), 0..20_000)?;
-    one.qp.post_send(&[SendRequest::inline(3, Operation::Write(two.remote(0)), b"seven..")])?;
+    let seven = [one.memory.segment(0..7)?];
+    let write = Operation::Write(two.remote(0));
+    one.qp.post_send(&[match one.qp.capacity().inline {
+        // The device has no inline data.
+        0..7 => SendRequest::new(3, write, &seven),
+        _ => SendRequest::inline(3, write, b"seven.."),
+    }])?;
     one.send(4, Operation::WriteImmediate(two.remote(0), 1), 0..30)?;
     let remote = two.remote(0);
     one.send(5, Operation::FetchAdd { remote, add: 1 }, 0..8)?;

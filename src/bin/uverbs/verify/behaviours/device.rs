@@ -1,7 +1,9 @@
 //! Devices, contexts, and the objects that every device has.
 
+use std::time::Duration;
+
 use uverbs::abi::types::port_state;
-use uverbs::{AccessFlags, ErrorKind, Gid, Peer};
+use uverbs::{AccessFlags, Completion, ErrorKind, Gid, Peer};
 
 use super::{Destroyed, EINVAL, Ground, Held, Optional, busy, differs, holds, refused, same};
 
@@ -35,7 +37,17 @@ pub(crate) fn an_open_device_answers_queries(ground: &Ground<'_>) -> Held {
 pub(crate) fn a_port_tells_its_speed_where_kernel_and_driver_can(ground: &Ground<'_>) -> Held {
     let context = ground.open()?;
     context.port_speed(ground.port.into()).optional()?;
-    holds("the speed of port 255", context.port_speed(255).is_err(), "an error", "success")
+    for port in absent(ground) {
+        let step = format!("the speed of port {port}");
+        holds(&step, context.port_speed(port.into()).is_err(), "an error", "success")?;
+    }
+    Ok(())
+}
+
+/// Numbers of ports that the device does not have.
+fn absent(ground: &Ground<'_>) -> impl Iterator<Item = u8> {
+    let ports = ground.device.ports();
+    [9, 255].into_iter().filter(move |port| u32::from(*port) > ports)
 }
 
 pub(crate) fn a_port_that_is_not_there_is_refused(ground: &Ground<'_>) -> Held {
@@ -46,20 +58,26 @@ pub(crate) fn a_port_that_is_not_there_is_refused(ground: &Ground<'_>) -> Held {
         let answer = context.query_port(port);
         refused(&format!("query port {port}"), answer, ErrorKind::InvalidInput, EINVAL, &hint)?;
     }
-    let missing = context.pkey(255, 0).map_err(|error| error.kind());
-    same("a partition key of port 255", missing, Err(ErrorKind::NotFound))
+    for port in absent(ground) {
+        let missing = context.pkey(port, 0).map_err(|error| error.kind());
+        same(&format!("a partition key of port {port}"), missing, Err(ErrorKind::NotFound))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn the_gid_table_holds_what_single_ports_have(ground: &Ground<'_>) -> Held {
     let context = ground.open()?;
-    let table: Vec<_> = of_port(&context.gid_table()?, ground.port);
+    let all = context.gid_table()?;
+    let table = of_port(&all, ground.port);
     let state = context.query_port(ground.port)?.legacy_resp.state;
     if ground.is_infiniband(&context)? {
         holds("the GID table", !table.is_empty(), "a GID", "none")?;
     } else {
         same("whether the GID table is empty", table.is_empty(), state != port_state::ACTIVE)?;
     }
-    holds("GIDs", table.iter().all(|gid| gid.raw != [0; 16]), "none that is zero", "one")
+    let ports = 1..=ground.device.ports();
+    holds("ports of GIDs", all.iter().all(|gid| ports.contains(&gid.port)), "those of the device", "others")?;
+    holds("GIDs", all.iter().all(|gid| gid.raw != [0; 16]), "none that is zero", "one")
 }
 
 fn of_port(table: &[Gid], port: u8) -> Vec<Gid> {
@@ -135,5 +153,10 @@ pub(crate) fn event_files_do_not_wait(ground: &Ground<'_>) -> Held {
     // On a machine in use there may be events of the port.
     while context.next_event()?.is_some() {}
     let channel = context.create_comp_channel()?;
-    same("the next event of a channel", channel.next_event()?, None::<u64>)
+    same("the next event of a channel", channel.next_event()?, None::<u64>)?;
+    same("a wait of a channel", channel.wait(Some(Duration::from_millis(1)))?, false)?;
+    let mut cq = context.cq(4).channel(&channel).create().optional()?;
+    cq.notify(false)?;
+    same("completions of an empty queue", cq.poll(&mut Completion::batch::<4>()), 0)?;
+    same("the next event after a request for one", channel.next_event()?, None::<u64>)
 }

@@ -1,16 +1,29 @@
 //! What behaviours need of their surroundings.
 
+use std::cell::OnceCell;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use uverbs::abi::types::{link_layer, node_type};
 use uverbs::{AccessFlags, ConnectionOptions, Context, Device, ErrorKind, Peer};
 
-use super::{Held, Optional, Stopped, differs};
+use super::{Held, NO_FRAMES, Optional, Stopped, differs};
 
 /// How frames are made to arrive at the device.
 pub(crate) trait Frames {
     /// A frame arrives, without check sequence. It may still be on its way when this returns.
     fn send(&self, frame: &[u8]) -> Held;
+
+    /// The source address of the frames.
+    fn source(&self) -> Held<[u8; 6]> {
+        Ok([0x02, 0xfc, 0, 0, 0, 0xee])
+    }
+
+    /// How long after a frame was sent its counters may be told.
+    fn late(&self) -> Duration;
+
+    /// The longest frame.
+    fn longest(&self) -> usize;
 
     /// How many may be sent at once without being lost.
     fn many(&self, frame: &[u8], count: u64) -> Held {
@@ -27,6 +40,8 @@ pub(crate) struct Ground<'a> {
     /// The address of the device's interface, if its queue pairs are connected by a connection manager.
     pub(crate) address: Option<IpAddr>,
     pub(crate) frames: Option<&'a dyn Frames>,
+    /// Set when frames that were sent have not come back.
+    pub(crate) is_silent: OnceCell<()>,
     /// Whether the user wants the run to end.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
@@ -89,7 +104,7 @@ impl Ground<'_> {
 
     /// How frames arrive.
     pub(crate) fn frames(&self) -> Held<&dyn Frames> {
-        self.frames.ok_or_else(|| Stopped::Skipped("no frames can be made to arrive".to_owned()))
+        self.frames.ok_or_else(|| Stopped::Skipped(NO_FRAMES.to_owned()))
     }
 
     /// Ends the behaviour if something takes too long, or if the user wants that.
@@ -104,7 +119,7 @@ impl Ground<'_> {
 }
 
 /// Longest wait for something that the device does.
-pub(crate) const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// All access rights of the peer.
 pub(crate) const ALL: AccessFlags = AccessFlags::LOCAL_WRITE

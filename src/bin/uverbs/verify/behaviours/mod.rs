@@ -10,6 +10,7 @@ mod device;
 mod failures;
 mod flows;
 mod ground;
+mod inline;
 mod memory;
 mod queues;
 mod reliable;
@@ -85,6 +86,17 @@ impl<T> Destroyed for Result<(), (T, Error)> {
     }
 }
 
+/// What became of a behaviour. Once the user has ended the run, a difference may be a wait or a call that a signal has cut short: it is told
+/// as what was seen until then.
+pub(crate) fn unless_cut_short(held: Held, is_over: bool) -> Held {
+    match held {
+        Err(Stopped::Differs(difference)) if is_over => {
+            Err(Stopped::Skipped(format!("the run was ended while it was tried; until then, {difference}")))
+        }
+        held => held,
+    }
+}
+
 fn differs(step: &str, expected: impl fmt::Display, seen: impl fmt::Display) -> Stopped {
     let (expected, seen) = (expected.to_string(), seen.to_string());
     Stopped::Differs(Difference { step: step.to_owned(), expected, seen })
@@ -138,11 +150,14 @@ pub(crate) fn refused<T: Debug>(
 /// Ends the behaviour if an object can be destroyed that others use. Returns the object.
 pub(crate) fn busy<T>(step: &str, result: Result<(), (T, Error)>) -> Held<T> {
     match result {
-        Ok(()) => Err(differs(step, "Busy", "success")),
-        Err((object, error)) if error.kind() == ErrorKind::Busy => Ok(object),
-        Err((_, error)) => Err(differs(step, "Busy", error)),
+        Ok(()) => Err(differs(step, format_args!("Busy, errno {EBUSY}"), "success")),
+        Err((object, error)) if (error.kind(), error.errno()) == (ErrorKind::Busy, Some(EBUSY)) => Ok(object),
+        Err((_, error)) => Err(differs(step, format_args!("Busy, errno {EBUSY}"), error)),
     }
 }
+
+/// Why behaviours are skipped if there is no source of frames.
+pub(crate) const NO_FRAMES: &str = "no frames can be made to arrive";
 
 pub(crate) const EBUSY: i32 = 16;
 pub(crate) const EINVAL: i32 = 22;

@@ -1,8 +1,6 @@
 //! Shared receive queues: several queue pairs receive from one, and the device's events about it.
 
-use uverbs::{
-    Context, EventKind, Operation, Rc, ReceiveRequest, SendRequest, SharedReceiveQueue, Status, Subject,
-};
+use uverbs::{Context, EventKind, Operation, Rc, ReceiveRequest, SharedReceiveQueue, Status, Subject};
 
 use super::ground::ALL;
 use super::sides::{Pair, Side, event_about, join, make, no_event_about};
@@ -34,7 +32,7 @@ fn pair(ground: &Ground<'_>, context: &Context, depth: u32, limit: u32) -> Held<
 /// Sends a message and waits for the completions of both sides. Returns the receive that was used.
 fn message(ground: &Ground<'_>, pair: &mut Pair, text: &[u8]) -> Held<u64> {
     let Pair { one, two, .. } = pair;
-    one.qp.post_send(&[SendRequest::inline(1, Operation::Send, text).signaled()])?;
+    one.send_bytes(1, Operation::Send, text)?;
     one.ends(ground, 1, Status::Success)?;
     let got = two.completion(ground)?;
     let expected = (Status::Success, text.len(), two.qp.number());

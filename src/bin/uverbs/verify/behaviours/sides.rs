@@ -11,6 +11,7 @@ use uverbs::{
 };
 
 use super::ground::{ALL, LIMIT};
+use super::inline::with_inline;
 use super::{Ground, Held, Optional, Stopped, differs};
 
 /// One side: a queue pair with its own memory and completion queue.
@@ -41,6 +42,15 @@ impl<T: QpType> Side<T> {
     pub(crate) fn send(&mut self, wr_id: u64, operation: T::Operation<'_>, range: Range<usize>) -> Held {
         let segments = [self.memory.segment(range)?];
         Ok(self.qp.post_send(&[SendRequest::new(wr_id, operation, &segments).signaled()])?)
+    }
+
+    /// Sends these bytes inline, or from the beginning of its memory if the queue pair has no room for them.
+    pub(crate) fn send_bytes(&mut self, wr_id: u64, operation: T::Operation<'_>, bytes: &[u8]) -> Held {
+        if bytes.len() > self.qp.capacity().inline as usize {
+            self.memory.write(0, bytes)?;
+            return self.send(wr_id, operation, 0..bytes.len());
+        }
+        Ok(self.qp.post_send(&[SendRequest::inline(wr_id, operation, bytes).signaled()])?)
     }
 
     /// The next completion, which takes time on a device of the kernel.
@@ -86,7 +96,7 @@ pub(crate) struct Pair {
 
 /// A queue pair with room for what behaviours post.
 pub(crate) fn make(pd: &ProtectionDomain, cq: &CompletionQueue) -> uverbs::Result<QueuePair<Rc>> {
-    pd.rc(cq).send_depth(16).receive_depth(32).inline(64).create()
+    with_inline(|bytes| pd.rc(cq).send_depth(16).receive_depth(32).inline(bytes).create())
 }
 
 /// A connected pair, on devices whose queue pairs the program itself connects.
