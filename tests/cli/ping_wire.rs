@@ -32,7 +32,12 @@ fn ping(test: u8, options: &[&str]) -> (String, Output) {
     let client = { client }.output().expect("it starts");
     lines.read_to_string(&mut told).expect("the rest");
     let ended = server.wait_with_output().expect("it ends");
-    assert!(ended.status.success(), "server: {told}{}", text(&ended.stderr));
+    assert!(
+        ended.status.success(),
+        "{options:?}\nserver: {told}{}\nclient: {}",
+        text(&ended.stderr),
+        text(&client.stderr)
+    );
     (told, client)
 }
 
