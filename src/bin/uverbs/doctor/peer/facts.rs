@@ -21,7 +21,7 @@ const ADDRESSES: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    format: u32,
+    pub(super) format: u32,
     pub(super) driver: String,
     pub(super) link: String,
     pub(super) is_active: bool,
@@ -31,6 +31,9 @@ pub(super) struct Facts {
     pub(super) mtu: u8,
     pub(super) mtu_bytes: u32,
     pub(super) gids: Vec<Entry>,
+    /// The type of service that the connection manager gives to connections which have none of their own. Older programs do not say it.
+    #[serde(default)]
+    pub(super) tos: Option<u8>,
 }
 
 /// An address of the port.
@@ -45,6 +48,9 @@ pub(super) struct Entry {
     pub(super) vlan: Option<u16>,
     /// The interface's MTU.
     pub(super) interface_mtu: Option<u32>,
+    /// The priorities of a VLAN for those of packets, as root sees them: `0:0 3:5`.
+    #[serde(default)]
+    pub(super) priorities: Option<String>,
 }
 
 impl Facts {
@@ -64,6 +70,7 @@ impl Facts {
                 },
                 is_usable: candidate.rating.is_ok(),
                 vlan: interface.as_deref().and_then(vlan),
+                priorities: interface.as_deref().and_then(|name| priorities(&machine, name)),
                 interface,
                 interface_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             })
@@ -81,6 +88,10 @@ impl Facts {
             mtu,
             mtu_bytes,
             gids,
+            // The folder is there once somebody has made it (core/cma_configfs.c, Linux 6.1 to 7.3).
+            tos: machine
+                .number(&format!("sys/kernel/config/rdma_cm/{}/ports/{port}/default_roce_tos", device.name()))
+                .and_then(|tos| u8::try_from(tos).ok()),
         })
     }
 
@@ -104,6 +115,7 @@ impl Facts {
         for entry in &mut facts.gids {
             entry.kind = shown(&entry.kind);
             entry.interface = entry.interface.as_deref().map(shown);
+            entry.priorities = entry.priorities.as_deref().map(shown);
         }
         Ok(facts)
     }
@@ -112,6 +124,22 @@ impl Facts {
 impl Entry {
     pub(super) fn is_ipv4(&self) -> bool {
         self.address.to_ipv4_mapped().is_some()
+    }
+
+    /// An address without an interface.
+    #[cfg(test)]
+    pub(super) fn at(index: u8, address: Ipv6Addr, kind: &str) -> Self {
+        let (interface, vlan, interface_mtu, priorities) = (None, None, None, None);
+        Self {
+            index,
+            address,
+            kind: kind.to_owned(),
+            is_usable: true,
+            interface,
+            vlan,
+            interface_mtu,
+            priorities,
+        }
     }
 
     /// `index 1, 192.0.2.1 (RoCE v2)`.
@@ -135,6 +163,13 @@ fn vlan(interface: &str) -> Option<u16> {
     }
     let digits = interface.rsplit(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok().filter(|number| (1..4095).contains(number))
+}
+
+/// The line `EGRESS priority mappings: 0:0 3:5` of a VLAN (net/8021q/vlanproc.c, Linux 6.1 to 7.3), which root alone may read.
+fn priorities(machine: &Machine, interface: &str) -> Option<String> {
+    let text = machine.text(&format!("proc/net/vlan/{interface}"))?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("EGRESS priority mappings:"))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
