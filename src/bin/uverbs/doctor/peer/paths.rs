@@ -7,13 +7,15 @@ use std::net::IpAddr;
 
 use super::facts::{Entry, Facts};
 use super::messages::Seen;
-use crate::doctor::finding::Finding;
+use crate::doctor::finding::{Finding, Severity};
 use crate::doctor::machine::Machine;
 use crate::doctor::routes::{Route, route};
 
-/// The cause of each silent pair, once for each.
+/// The cause of each silent pair, once for each. As with the silence itself, it is a problem only if no pair works: addresses of two networks,
+/// which both hosts may well have, are not meant to reach each other.
 pub(super) fn causes(machine: &Machine, tried: &[(Entry, Entry, Seen)], is_this_host: bool) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let works = tried.iter().any(|(_, _, seen)| matches!(seen, Seen::Works(_)));
+    let mut found: Vec<Finding> = Vec::new();
     for (mine, theirs, seen) in tried {
         let (from, to) = (mine.address.to_canonical(), theirs.address.to_canonical());
         let finding = if mine.address == theirs.address && !is_this_host {
@@ -27,6 +29,8 @@ pub(super) fn causes(machine: &Machine, tried: &[(Entry, Entry, Seen)], is_this_
         } else {
             None
         };
+        let severity = if works { Severity::Warning } else { Severity::Problem };
+        let finding = finding.map(|finding| Finding { severity, ..finding });
         found.extend(finding.filter(|finding| !found.contains(finding)));
     }
     found
@@ -122,6 +126,10 @@ mod tests {
         let machine = Machine::here();
         let found = causes(&machine, &tried, false);
         assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), ["peer-address-twice"]);
+        assert_eq!(found[0].severity, Severity::Problem);
+        let works = (entry("2001:db8::1"), entry("2001:db8::2"), Seen::Works(1000));
+        let found = causes(&machine, &[tried[0].clone(), works], false);
+        assert_eq!(found.iter().map(|finding| finding.severity).collect::<Vec<_>>(), [Severity::Warning]);
         assert!(causes(&machine, &tried, true).iter().all(|finding| finding.check != "peer-address-twice"));
     }
 
