@@ -179,9 +179,10 @@ has_its_address() { cat "/sys/class/infiniband/$1/ports/1/gids/"* | grep -q "fff
 
 near=198.51.100.1
 there=198.51.100.2
+by=env # the program that starts the one on the other side
 
 peer() { # peer DEVICE STATUS...: both sides run it, this one with rxe, and it ends with one of these
-    ip netns exec far "$UVERBS_BIN" doctor "$1" --watch 10ms --json --peer "$near" >"$OUT/$name.far.json" 2>"$OUT/$name.far.err" &
+    ip netns exec far "$by" "$UVERBS_BIN" doctor "$1" --watch 10ms --json --peer "$near" >"$OUT/$name.far.json" 2>"$OUT/$name.far.err" &
     server=$!
     shift
     ended=0
@@ -296,11 +297,14 @@ neighbour_gone() {
         ip -n far link set far0 arp on && ip neighbour flush dev near0 && peer rxe1 0 && silent peer-neighbour
 }
 
+# The other side has a /sys of its own, in which configfs is mounted only if somebody does so.
 traffic_class() {
     manager=/sys/kernel/config/rdma_cm
+    printf '#!/bin/sh\nmount -t configfs none /sys/kernel/config && exec "$@"\n' >/tmp/with-configfs && chmod +x /tmp/with-configfs || return
     [ -e "$manager" ] || mount -t configfs none /sys/kernel/config || return
-    mkdir "$manager/$device" "$manager/rxe1" && echo 104 >"$manager/$device/ports/1/default_roce_tos" && peer rxe1 6 &&
-        found peer-traffic-class warning "104 (DSCP 26) here, and 0 (DSCP 0) at the peer" &&
+    mkdir "$manager/$device" && echo 104 >"$manager/$device/ports/1/default_roce_tos" && peer rxe1 0 && silent peer-traffic-class &&
+        by=/tmp/with-configfs && peer rxe1 6 &&
+        found peer-traffic-class warning "104 (DSCP 26) here, and 0 (DSCP 0) at the peer" && mkdir "$manager/rxe1" &&
         echo 104 >"$manager/rxe1/ports/1/default_roce_tos" && peer rxe1 0 && silent peer-traffic-class &&
         rmdir "$manager/$device" "$manager/rxe1"
 }

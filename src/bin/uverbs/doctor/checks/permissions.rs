@@ -36,7 +36,7 @@ fn refused(seen: &Seen, device: &SeenDevice) -> Option<Finding> {
                 .mend("udev's rule of rdma-core gives mode 0666; in a container also the device cgroup: --device /dev/infiniband")
         }
         ErrorKind::Exhausted => Finding::problem("open-refused", text.as_str(), "the device cannot be used")
-            .mend("a limit is reached: rdma.max of the cgroup (EAGAIN), ulimit -n (EMFILE), memory (ENOMEM)"),
+            .mend("EAGAIN: rdma.max of the cgroup; EMFILE: ulimit -n; ENOMEM: free memory"),
         _ => Finding::problem("open-refused", text.as_str(), "the device cannot be used"),
     };
     Some(found.on(&device.name))

@@ -19,8 +19,8 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
 /// rxe looks for the device of the interface that has received a packet, and that is the bridge. Its own packets do leave.
 fn bridges(seen: &Seen) -> Vec<Finding> {
     let machine = &seen.machine;
-    let of_rxe = seen.ports().filter(|(device, _)| device.driver == "rxe");
-    of_rxe
+    let on_sockets = seen.ports().filter(|(device, _)| device.driver == "rxe");
+    on_sockets
         .filter_map(|(device, port)| {
             let name = port.interfaces.first()?;
             let bridge = machine.link(&format!("sys/class/net/{name}/master"))?;

@@ -77,9 +77,9 @@ pub(super) fn marks(own: &Facts, other: &Facts, tried: &[(Entry, Entry, Seen)]) 
     if [own, other].iter().any(|facts| facts.driver == "soft") {
         return None;
     }
-    // Where nobody has set it, it is 0.
-    let (here, there) = (own.tos.unwrap_or(0), other.tos.unwrap_or(0));
-    if here != there {
+    if let Some((here, there)) = own.tos.zip(other.tos)
+        && here != there
+    {
         let named = |tos: u8| format!("{tos} (DSCP {})", tos >> 2);
         let text = format!(
             "the connection manager's type of service is {} here, and {} at the peer",
@@ -163,10 +163,13 @@ mod tests {
     fn marks_that_differ() {
         let context = SoftDevice::default().open().expect("it opens");
         let facts = Facts { tos: None, ..Facts::of(&context, 1).expect("a port") };
-        assert_eq!(marks(&facts, &Facts { tos: Some(104), ..facts.clone() }, &[]), None);
-        let own = Facts { driver: "rxe".to_owned(), ..facts };
+        let with_tos = |tos| Facts { tos: Some(tos), ..facts.clone() };
+        assert_eq!(marks(&with_tos(0), &with_tos(104), &[]), None);
+        let own = Facts { driver: "rxe".to_owned(), tos: Some(0), ..facts };
         let with = |tos| Facts { tos, ..own.clone() };
         assert_eq!(marks(&own, &with(Some(0)), &[]), None);
+        // What is not known does not differ.
+        assert_eq!(marks(&with(None), &with(Some(104)), &[]), None);
         assert_eq!(marks(&with(Some(104)), &with(Some(104)), &[]), None);
         let found = marks(&own, &with(Some(104)), &[]).expect("they differ");
         assert!(found.seen.contains("is 0 (DSCP 0) here, and 104 (DSCP 26) at the peer"), "{}", found.seen);

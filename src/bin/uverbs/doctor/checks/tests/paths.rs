@@ -4,15 +4,15 @@ use super::*;
 use crate::doctor::seen::Astray;
 
 /// A host whose only device is rxe's, on the same interface.
-fn rxe() -> Tree {
+fn software() -> Tree {
     let mut tree = Tree::healthy();
     tree.seen.devices[0].driver = "rxe".to_owned();
     tree
 }
 
 #[test]
-fn rxe_on_a_port_of_a_bridge_receives_nothing() {
-    let tree = rxe();
+fn software_on_a_port_of_a_bridge_receives_nothing() {
+    let tree = software();
     symlink("../br0", tree.root.join("sys/class/net/eth0/master")).expect("a link");
     // A bond is no bridge.
     tree.is_silent("bridge-port");
@@ -98,8 +98,8 @@ fn the_name_of_this_host_is_an_address_of_the_loopback_interface() {
 }
 
 #[test]
-fn an_address_that_the_interface_of_rxe_does_not_have() {
-    let mut tree = rxe();
+fn an_address_that_the_interface_does_not_have() {
+    let mut tree = software();
     tree.is_silent("gid-without-address");
     // IPv6 is disabled, and the entry of the hardware address is there all the same.
     tree.seen.addresses.retain(|(_, address)| address.is_ipv4());
