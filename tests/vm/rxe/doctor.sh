@@ -6,7 +6,7 @@
 # by default: 7.x
 # due: src/bin/uverbs/doctor src/device tests/vm/lib/guest.sh $RUNNER
 # order: 9
-# limit: 600
+# limit: 900
 # cargo: UVERBS_BIN build --profile guest --features cli --bin uverbs
 # shellcheck disable=SC2317  # `step` calls the functions by name
 
@@ -179,7 +179,7 @@ has_its_address() { cat "/sys/class/infiniband/$1/ports/1/gids/"* | grep -q "fff
 
 near=198.51.100.1
 there=198.51.100.2
-by=env # the program that starts the one on the other side
+by="env" # the program that starts the one on the other side
 
 peer() { # peer DEVICE STATUS...: both sides run it, this one with rxe, and it ends with one of these
     ip netns exec far "$by" "$UVERBS_BIN" doctor "$1" --watch 10ms --json --peer "$near" >"$OUT/$name.far.json" 2>"$OUT/$name.far.err" &
