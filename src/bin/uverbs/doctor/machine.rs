@@ -1,6 +1,7 @@
-//! The files of the machine from which checks read: those of the kernel, all of which everybody may read.
+//! The files of the machine from which checks read: those of the kernel and /etc/hosts, all of which everybody may read.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::MetadataExt;
 #[cfg(test)]
 use std::path::Path;
@@ -76,6 +77,17 @@ impl Machine {
     pub(super) fn mode(&self, name: &str) -> Option<(u32, u32, u32)> {
         let file = fs::metadata(self.path(name)).ok()?;
         Some((file.mode() & 0o7777, file.uid(), file.gid()))
+    }
+
+    /// Addresses that nobody has answered for by ARP, with the interface: entries without the flag 2 (`ATF_COM`) in /proc/net/arp (proc(5)).
+    pub(super) fn silent_neighbours(&self) -> Vec<(Ipv4Addr, String)> {
+        let entry = |line: &str| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            let flags = u32::from_str_radix(words.get(2)?.strip_prefix("0x")?, 16).ok()?;
+            let is_silent = flags & 2 == 0;
+            is_silent.then_some((words.first()?.parse().ok()?, (*words.last()?).to_owned()))
+        };
+        self.text("proc/net/arp").unwrap_or_default().lines().filter_map(entry).collect()
     }
 
     /// The kernel's version: `6.12.1-amd64` is (6, 12).

@@ -6,6 +6,7 @@ mod checks;
 mod finding;
 mod machine;
 mod peer;
+mod routes;
 mod seen;
 
 use std::process::ExitCode;

@@ -1,14 +1,17 @@
 //! What is known of the machine before the checks look at it.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use nix::sys::socket::SockaddrStorage;
 use uverbs::abi::types::node_type;
 use uverbs::resources::Owner;
 use uverbs::statistics::{Change, Statistics};
 use uverbs::{Context, Device, ErrorKind};
 
 use super::machine::Machine;
+use super::routes::{self, Route};
 use crate::info::words;
 
 /// All that checks look at.
@@ -18,6 +21,8 @@ pub(super) struct Seen {
     pub(super) devices: Vec<SeenDevice>,
     /// The addresses of network interfaces, with their names.
     pub(super) addresses: Vec<(String, IpAddr)>,
+    /// Addresses of interfaces of devices whose packets leave by other interfaces.
+    pub(super) astray: Vec<Astray>,
     /// Counters that have grown.
     pub(super) grown: Vec<Grown>,
     /// Objects of which a device has a limited number.
@@ -26,6 +31,16 @@ pub(super) struct Seen {
     pub(super) users: Vec<(String, Vec<String>)>,
     /// What could not be seen, and why.
     pub(super) unseen: Vec<String>,
+}
+
+/// An address whose packets to its own network leave by an interface that does not have it.
+#[derive(Clone, Debug)]
+pub(super) struct Astray {
+    pub(super) interface: String,
+    pub(super) address: Ipv4Addr,
+    /// Bits of the network's number.
+    pub(super) bits: u32,
+    pub(super) leaves_by: String,
 }
 
 /// A counter that has grown.
@@ -76,18 +91,24 @@ pub(super) struct SeenPort {
 impl Seen {
     /// This machine. Devices are opened to ask for what sysfs does not have, which takes nothing from others.
     pub(super) fn here(devices: &[Device]) -> Self {
-        let addresses = nix::ifaddrs::getifaddrs().into_iter().flatten().filter_map(|entry| {
-            let address = entry.address?;
-            let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-            let v6 = address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip()));
-            Some((entry.interface_name, v4.or(v6)?))
-        });
         let mut seen = Self::of(Machine::here());
-        seen.addresses = addresses.collect();
+        let mut networks = Vec::new();
+        for entry in nix::ifaddrs::getifaddrs().into_iter().flatten() {
+            let v4 = |address: Option<SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+            let v6 = |address: Option<SockaddrStorage>| Some(address?.as_sockaddr_in6()?.ip());
+            if let Some((address, mask)) = v4(entry.address).zip(v4(entry.netmask)) {
+                networks.push((entry.interface_name.clone(), address, u32::from(mask).count_ones()));
+            }
+            let address = v4(entry.address).map(IpAddr::V4).or(v6(entry.address).map(IpAddr::V6));
+            seen.addresses.extend(address.map(|address| (entry.interface_name, address)));
+        }
         for device in devices {
             seen.ask_kernel(device);
             seen.ask(device);
         }
+        let (interfaces, own) = (seen.interfaces(), networks.iter().map(|of| of.1).collect::<Vec<_>>());
+        networks.retain(|(interface, ..)| interfaces.contains(interface));
+        seen.astray = networks.into_iter().filter_map(|network| Astray::ask(network, &own)).collect();
         seen
     }
 
@@ -97,6 +118,7 @@ impl Seen {
             machine,
             devices: Vec::new(),
             addresses: Vec::new(),
+            astray: Vec::new(),
             grown: Vec::new(),
             used: Vec::new(),
             users: Vec::new(),
@@ -177,6 +199,18 @@ impl Seen {
         }
     }
 
+    /// The interfaces of all ports, and those that stand on them and have an address in their tables, as VLANs do.
+    pub(super) fn interfaces(&self) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for (_, port) in self.ports() {
+            all.extend(port.interfaces.iter().cloned());
+            let folder = format!("{}/gid_attrs/ndevs", port.folder);
+            let names = self.machine.names(&folder);
+            all.extend(names.iter().filter_map(|index| self.machine.text(&format!("{folder}/{index}"))));
+        }
+        all
+    }
+
     /// Each port, with its device.
     pub(super) fn ports(&self) -> impl Iterator<Item = (&SeenDevice, &SeenPort)> {
         self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
@@ -192,10 +226,25 @@ const KINDS: [(&str, &str); 5] = [
     ("srq", "shared receive queues"),
 ];
 
+impl Astray {
+    /// Asks the kernel. `None` if the packets leave by the interface that has the address.
+    fn ask((interface, address, bits): (String, Ipv4Addr, u32), own: &[Ipv4Addr]) -> Option<Self> {
+        let to = routes::neighbour(address, bits, own)?;
+        let Route::By(leaves_by) = routes::route(address.into(), to.into())? else { return None };
+        // A network may be this host's as a whole (`ip route add local`).
+        (leaves_by != interface && leaves_by != "lo").then_some(Self { interface, address, bits, leaves_by })
+    }
+}
+
 impl SeenDevice {
     /// Whether packets of the port are RoCE's.
     pub(super) fn is_roce(&self, machine: &Machine, port: &SeenPort) -> bool {
         self.is_adapter && machine.text(&format!("{}/link_layer", port.folder)).as_deref() == Some("Ethernet")
+    }
+
+    /// Whether it could not be opened because a limit is reached.
+    pub(super) fn is_exhausted(&self) -> bool {
+        matches!(self.refused, Some((ErrorKind::Exhausted, _)))
     }
 
     /// What is known without opening it.

@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::doctor::finding::Finding;
-use crate::doctor::seen::{Seen, SeenPort};
+use crate::doctor::seen::{Seen, SeenDevice, SeenPort};
 
 /// An entry of the table that is used.
 struct Entry {
@@ -16,6 +16,8 @@ struct Entry {
     interface: Option<String>,
     /// Whether an interface of that name is in this network namespace.
     is_here: bool,
+    /// Whether packets can leave from it.
+    is_alive: bool,
 }
 
 impl Entry {
@@ -24,10 +26,10 @@ impl Entry {
     }
 
     /// What a program should rather take: addresses that reach other networks first, IPv4 before IPv6.
-    fn rank(&self) -> (bool, bool, bool, bool, std::cmp::Reverse<u32>) {
+    fn rank(&self) -> (bool, bool, bool, bool, bool, std::cmp::Reverse<u32>) {
         let is_local = self.address.is_unicast_link_local();
         let is_v4 = self.address.to_ipv4_mapped().is_some();
-        (self.is_here, self.is_v2, !is_local, is_v4, std::cmp::Reverse(self.index))
+        (self.is_here, self.is_alive, self.is_v2, !is_local, is_v4, std::cmp::Reverse(self.index))
     }
 }
 
@@ -35,9 +37,10 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut known: Vec<(Ipv6Addr, String, u32)> = Vec::new();
     for (device, port) in seen.ports() {
-        let entries = entries(seen, port);
+        let entries = entries(seen, device, port);
         let on = |finding: Finding| finding.on(&device.name).port(port.number);
         if device.is_roce(&seen.machine, port) {
+            found.extend(without_address(seen, &entries).map(on));
             found.extend(over_ethernet(seen, port, &entries).into_iter().map(on));
         }
         for entry in entries.iter().filter(|entry| entry.is_v2) {
@@ -62,7 +65,7 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
 }
 
 /// The used entries of a port's table.
-fn entries(seen: &Seen, port: &SeenPort) -> Vec<Entry> {
+fn entries(seen: &Seen, device: &SeenDevice, port: &SeenPort) -> Vec<Entry> {
     let machine = &seen.machine;
     let folder = &port.folder;
     let entry = |index: u32| {
@@ -71,14 +74,42 @@ fn entries(seen: &Seen, port: &SeenPort) -> Vec<Entry> {
         let interface =
             machine.text(&format!("{folder}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
         let is_here = interface.as_ref().is_some_and(|name| machine.exists(&format!("sys/class/net/{name}")));
+        let plain = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
+        let has_it =
+            |(name, address): &(String, IpAddr)| Some(name) == interface.as_ref() && *address == plain;
+        // Other drivers send without the kernel's routes.
+        let is_alive = device.driver != "rxe" || seen.addresses.iter().any(has_it);
         // The second half of an address is zero only in an entry that is not used.
         let is_used = address.octets()[8..] != [0; 8];
-        is_used.then_some(Entry { index, address, is_v2, interface, is_here })
+        is_used.then_some(Entry { index, address, is_v2, interface, is_here, is_alive })
     };
     let names = machine.names(&format!("{folder}/gids"));
     let mut indexes: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     indexes.sort_unstable();
     indexes.into_iter().filter_map(entry).collect()
+}
+
+/// Entries of rxe's table whose address the interface does not have. That of the hardware address is always there (core/roce_gid_mgmt.c), also
+/// if IPv6 is disabled, or if the interface has made its link-local address in another way (`addr_gen_mode`).
+fn without_address(seen: &Seen, entries: &[Entry]) -> Option<Finding> {
+    let (dead, alive): (Vec<_>, Vec<_>) =
+        entries.iter().filter(|entry| entry.is_here).partition(|entry| !entry.is_alive);
+    let interface = dead.first()?.interface.as_deref()?;
+    let named: Vec<_> =
+        dead.iter().map(|entry| format!("index {} ({})", entry.index, entry.plain())).collect();
+    let text = format!("{interface} does not have the address of {}", named.join(", "));
+    let why = "rxe sends by the kernel's routes, so nothing leaves from such an address, which is made of the hardware address";
+    let (finding, mut mend) = match alive.is_empty() {
+        true => (
+            Finding::problem("gid-without-address", text, why),
+            format!("ip addr add ADDRESS/24 dev {interface}"),
+        ),
+        false => (Finding::note("gid-without-address", text, why), "take another index".to_owned()),
+    };
+    if seen.machine.number(&format!("proc/sys/net/ipv6/conf/{interface}/disable_ipv6")) == Some(1) {
+        mend.push_str(&format!("; IPv6 is disabled: sysctl -w net.ipv6.conf.{interface}.disable_ipv6=0"));
+    }
+    Some(finding.mend(mend))
 }
 
 /// A port of RoCE.
@@ -138,6 +169,9 @@ fn over_ethernet(seen: &Seen, port: &SeenPort, entries: &[Entry]) -> Vec<Finding
             Finding::warning("address-without-gid", text, why)
                 .mend("remove the address and add it again; the table may be full"),
         );
+    }
+    if best.is_here && !best.is_alive {
+        return found;
     }
     let kind = if best.is_v2 { "RoCE v2" } else { "RoCE v1" };
     let text = format!(

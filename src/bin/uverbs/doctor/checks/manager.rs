@@ -37,10 +37,8 @@ pub(super) fn check(seen: &Seen) -> Vec<Finding> {
         );
     }
     // A route over the loopback interface has no device; addresses of other interfaces of this host have.
-    let is_usable = |(name, _): &&(String, std::net::IpAddr)| {
-        seen.ports().any(|(_, port)| port.interfaces.contains(name))
-    };
-    if seen.addresses.iter().find(is_usable).is_none()
+    let interfaces = seen.interfaces();
+    if seen.addresses.iter().all(|(name, _)| !interfaces.contains(name))
         && seen.ports().any(|(_, port)| !port.interfaces.is_empty())
     {
         let text = "no interface of a device has an IP address";

@@ -1,4 +1,4 @@
-//! The checks. Each looks at what was seen, and reads nothing but the kernel's files.
+//! The checks. Each looks at what was seen, and reads nothing but files that everybody may read.
 
 mod cards;
 mod counters;
@@ -10,6 +10,7 @@ mod nodes;
 mod permissions;
 mod port;
 mod resources;
+mod routes;
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use super::finding::{self, Finding};
 use super::seen::Seen;
 
 /// All of them, in the order in which a user meets their causes.
-const CHECKS: [fn(&Seen) -> Vec<Finding>; 10] = [
+const CHECKS: [fn(&Seen) -> Vec<Finding>; 11] = [
     cards::check,
     nodes::check,
     kernel::check,
@@ -26,6 +27,7 @@ const CHECKS: [fn(&Seen) -> Vec<Finding>; 10] = [
     port::check,
     gids::check,
     manager::check,
+    routes::check,
     counters::check,
     resources::check,
     libraries::check,

@@ -1,5 +1,7 @@
 //! What this process may do.
 
+use std::path::Path;
+
 use uverbs::ErrorKind;
 
 use crate::doctor::finding::Finding;
@@ -12,10 +14,11 @@ const QUEUES: u64 = 256 << 10;
 const BUFFERS: u64 = 64 << 20;
 
 pub(super) fn check(seen: &Seen) -> Vec<Finding> {
-    let mut found: Vec<_> = seen.devices.iter().filter_map(|device| refused(seen, device)).collect();
+    // A limit of a cgroup may be the cause of what is refused.
+    let mut found = groups(seen);
+    found.extend(seen.devices.iter().filter_map(|device| refused(seen, device)));
     found.extend(memory(seen));
     found.extend(raw_packets(seen));
-    found.extend(groups(seen));
     found
 }
 
@@ -32,6 +35,8 @@ fn refused(seen: &Seen, device: &SeenDevice) -> Option<Finding> {
             Finding::problem("open-denied", format!("{node}{mode}: {text}"), "a program needs to read and write this file")
                 .mend("udev's rule of rdma-core gives mode 0666; in a container also the device cgroup: --device /dev/infiniband")
         }
+        ErrorKind::Exhausted => Finding::problem("open-refused", text.as_str(), "the device cannot be used")
+            .mend("EAGAIN: rdma.max of the cgroup; EMFILE: ulimit -n; ENOMEM: free memory"),
         _ => Finding::problem("open-refused", text.as_str(), "the device cannot be used"),
     };
     Some(found.on(&device.name))
@@ -73,24 +78,31 @@ fn raw_packets(seen: &Seen) -> Option<Finding> {
     )
 }
 
-/// Limits of the RDMA cgroup: lines such as `mlx5_0 hca_handle=2 hca_object=2000` (Documentation/admin-guide/cgroup-v2.rst).
+/// Limits of the RDMA cgroup and of those above it: lines such as `mlx5_0 hca_handle=2 hca_object=2000`
+/// (Documentation/admin-guide/cgroup-v2.rst).
 fn groups(seen: &Seen) -> Vec<Finding> {
     let machine = &seen.machine;
     let own = machine.text("proc/self/cgroup").unwrap_or_default();
-    let Some(group) = own.lines().find_map(|line| line.strip_prefix("0::")) else { return Vec::new() };
-    let read = |name: &str| machine.text(&format!("sys/fs/cgroup{group}/{name}")).unwrap_or_default();
-    let (most, current) = (read("rdma.max"), read("rdma.current"));
+    let Some(own) = own.lines().find_map(|line| line.strip_prefix("0::")) else { return Vec::new() };
     let mut found = Vec::new();
-    for (device, what, limit) in values(&most) {
-        let used =
-            values(&current).find(|(of, key, _)| (*of, *key) == (device, what)).map_or(0, |(.., used)| used);
-        let text = format!("{used} of at most {limit} ({what}) are used in the cgroup {group}");
-        let why = "when none is left, opening or creating is refused with EAGAIN";
-        let finding = match used.saturating_mul(10) >= limit.saturating_mul(9) {
-            true => Finding::warning("cgroup-limit", text, why),
-            false => Finding::note("cgroup-limit", text, why),
-        };
-        found.push(finding.on(device).mend(format!("raise it in rdma.max of {group} or of a group above")));
+    for group in Path::new(own).ancestors().map(|group| group.display().to_string()) {
+        let folder = format!("sys/fs/cgroup{}", group.trim_end_matches('/'));
+        let read = |name: &str| machine.text(&format!("{folder}/{name}")).unwrap_or_default();
+        let (most, current) = (read("rdma.max"), read("rdma.current"));
+        for (device, what, limit) in values(&most) {
+            let is_it = |(of, key, _): &(&str, &str, u64)| (*of, *key) == (device, what);
+            let used = values(&current).find(is_it).map_or(0, |(.., used)| used);
+            let text = format!("{used} of at most {limit} ({what}) are used in the cgroup {group}");
+            let why = "when none is left, opening or creating is refused with EAGAIN";
+            let is_cause =
+                used >= limit && seen.devices.iter().any(|seen| seen.name == device && seen.is_exhausted());
+            let finding = match used.saturating_mul(10) >= limit.saturating_mul(9) {
+                true if is_cause => Finding::problem("cgroup-limit", text, why),
+                true => Finding::warning("cgroup-limit", text, why),
+                false => Finding::note("cgroup-limit", text, why),
+            };
+            found.push(finding.on(device).mend(format!("raise it: rdma.max of {group}")));
+        }
     }
     found
 }

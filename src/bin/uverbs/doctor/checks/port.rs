@@ -39,12 +39,20 @@ fn state(seen: &Seen, port: &SeenPort) -> Option<Finding> {
     let physical = word(seen, port, "phys_state").unwrap_or_default();
     let text = format!("the port is {state}, the link {physical}");
     let down = port.interfaces.iter().find(|name| !is_up(seen, name));
+    // The file cannot be read while an interface is down.
+    let has_no_carrier =
+        |name: &&String| seen.machine.number(&format!("sys/class/net/{name}/carrier")) == Some(0);
+    let without = port.interfaces.iter().find(has_no_carrier);
     let why = "queue pairs reach no peer through a port that is not active";
     let mend = match (state.as_str(), down, physical.as_str()) {
         ("ACTIVE", ..) => return None,
         ("INIT", ..) => "start a subnet manager: opensm on one host, or in the switch".to_owned(),
         ("ARMED", ..) => "the subnet manager has not finished: look at its log".to_owned(),
         (_, Some(name), _) => format!("ip link set {name} up"),
+        _ if without.is_some() => {
+            let name = without.map_or("INTERFACE", String::as_str);
+            format!("{name} is up and has no carrier: the cable, the switch's port, the other end; ethtool {name}")
+        }
         (_, None, "Disabled") => "ip link set INTERFACE up; if it is up: the cable, the switch's port, ibportstate".to_owned(),
         (_, None, "Polling") => "the other end does not answer: the cable, the switch's port, speed and error correction (ethtool)".to_owned(),
         _ => "the interface, the cable, the switch's port".to_owned(),

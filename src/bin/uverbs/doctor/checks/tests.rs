@@ -1,5 +1,7 @@
 //! Each check, where it fires and where it is silent, on machines that are folders.
 
+mod paths;
+
 use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::symlink;

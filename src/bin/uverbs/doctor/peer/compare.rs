@@ -19,6 +19,11 @@ pub(super) fn pairs<'a>(client: &'a Facts, server: &'a Facts) -> Vec<(&'a Entry,
     let mut pairs: Vec<_> = usable(client)
         .flat_map(|one| usable(server).filter(move |two| fits(one, two)).map(move |two| (one, two)))
         .collect();
+    // Other VLANs are tried only where there is none of this one.
+    let same: Vec<_> = pairs.iter().copied().filter(|(one, two)| one.vlan == two.vlan).collect();
+    pairs.retain(|(one, two)| {
+        one.vlan == two.vlan || !same.iter().any(|(a, b)| a.index == one.index || b.index == two.index)
+    });
     pairs.sort_by_key(|(one, two)| {
         (one.address.is_unicast_link_local(), !one.is_ipv4(), one.index, two.index)
     });
@@ -168,8 +173,6 @@ pub(super) fn messages(tried: &[(Entry, Entry, Seen)]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
-
     use uverbs::SoftDevice;
 
     use super::*;
@@ -183,9 +186,7 @@ mod tests {
     }
 
     fn entry(index: u8, address: &str, kind: &str) -> Entry {
-        let address: Ipv6Addr = address.parse().expect("an address");
-        let (interface, vlan, interface_mtu) = (None, None, None);
-        Entry { index, address, kind: kind.to_owned(), is_usable: true, interface, vlan, interface_mtu }
+        Entry::at(index, address.parse().expect("an address"), kind)
     }
 
     #[test]
@@ -224,6 +225,20 @@ mod tests {
         other.gids.push(entry(4, "2001:db8::2", "RoCE v2"));
         let found: Vec<_> = pairs(&own, &other).iter().map(|(one, two)| (one.index, two.index)).collect();
         assert_eq!(found, [(1, 1), (2, 2), (0, 0)]);
+    }
+
+    #[test]
+    fn addresses_of_other_vlans_are_tried_only_if_there_are_none_of_the_same() {
+        let mut own = soft();
+        own.gids =
+            vec![entry(0, "fe80::1", "RoCE v2"), Entry { vlan: Some(5), ..entry(1, "fe80::1", "RoCE v2") }];
+        let indexes = |own: &Facts, other: &Facts| -> Vec<_> {
+            pairs(own, other).iter().map(|(one, two)| (one.index, two.index)).collect()
+        };
+        assert_eq!(indexes(&own, &own), [(0, 0), (1, 1)]);
+        let other = Facts { gids: vec![own.gids[1].clone()], ..own.clone() };
+        own.gids.truncate(1);
+        assert_eq!(indexes(&own, &other), [(0, 1)]);
     }
 
     #[test]

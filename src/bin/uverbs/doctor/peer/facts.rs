@@ -21,7 +21,7 @@ const ADDRESSES: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
-    format: u32,
+    pub(super) format: u32,
     pub(super) driver: String,
     pub(super) link: String,
     pub(super) is_active: bool,
@@ -31,6 +31,10 @@ pub(super) struct Facts {
     pub(super) mtu: u8,
     pub(super) mtu_bytes: u32,
     pub(super) gids: Vec<Entry>,
+    /// The type of service that the connection manager gives to connections which have none of their own. `None` if it cannot be seen: configfs is
+    /// not mounted, or the program is an older one.
+    #[serde(default)]
+    pub(super) tos: Option<u8>,
 }
 
 /// An address of the port.
@@ -45,6 +49,9 @@ pub(super) struct Entry {
     pub(super) vlan: Option<u16>,
     /// The interface's MTU.
     pub(super) interface_mtu: Option<u32>,
+    /// The priorities of a VLAN for those of packets, as root sees them: `0:0 3:5`.
+    #[serde(default)]
+    pub(super) priorities: Option<String>,
 }
 
 impl Facts {
@@ -64,6 +71,7 @@ impl Facts {
                 },
                 is_usable: candidate.rating.is_ok(),
                 vlan: interface.as_deref().and_then(vlan),
+                priorities: interface.as_deref().and_then(|name| priorities(&machine, name)),
                 interface,
                 interface_mtu: mtu.and_then(|mtu| u32::try_from(mtu).ok()),
             })
@@ -81,6 +89,7 @@ impl Facts {
             mtu,
             mtu_bytes,
             gids,
+            tos: tos(&machine, device.name(), port),
         })
     }
 
@@ -104,6 +113,7 @@ impl Facts {
         for entry in &mut facts.gids {
             entry.kind = shown(&entry.kind);
             entry.interface = entry.interface.as_deref().map(shown);
+            entry.priorities = entry.priorities.as_deref().map(shown);
         }
         Ok(facts)
     }
@@ -112,6 +122,22 @@ impl Facts {
 impl Entry {
     pub(super) fn is_ipv4(&self) -> bool {
         self.address.to_ipv4_mapped().is_some()
+    }
+
+    /// An address without an interface.
+    #[cfg(test)]
+    pub(super) fn at(index: u8, address: Ipv6Addr, kind: &str) -> Self {
+        let (interface, vlan, interface_mtu, priorities) = (None, None, None, None);
+        Self {
+            index,
+            address,
+            kind: kind.to_owned(),
+            is_usable: true,
+            interface,
+            vlan,
+            interface_mtu,
+            priorities,
+        }
     }
 
     /// `index 1, 192.0.2.1 (RoCE v2)`.
@@ -137,6 +163,23 @@ fn vlan(interface: &str) -> Option<u16> {
     digits.parse().ok().filter(|number| (1..4095).contains(number))
 }
 
+/// What the connection manager's folder says (core/cma_configfs.c, Linux 6.1 to 7.3). A device has a folder there once somebody has made it, which
+/// is what setting the value begins with. A namespace, or a container, may have no configfs.
+fn tos(machine: &Machine, device: &str, port: u8) -> Option<u8> {
+    let folder = format!("sys/kernel/config/rdma_cm/{device}");
+    match machine.exists(&folder) {
+        true => u8::try_from(machine.number(&format!("{folder}/ports/{port}/default_roce_tos"))?).ok(),
+        false => machine.exists("sys/kernel/config/rdma_cm").then_some(0),
+    }
+}
+
+/// The line `EGRESS priority mappings: 0:0 3:5` of a VLAN (net/8021q/vlanproc.c, Linux 6.1 to 7.3), which root alone may read.
+fn priorities(machine: &Machine, interface: &str) -> Option<String> {
+    let text = machine.text(&format!("proc/net/vlan/{interface}"))?;
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("EGRESS priority mappings:"))?;
+    Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
 #[cfg(test)]
 mod tests {
     use uverbs::SoftDevice;
@@ -149,6 +192,27 @@ mod tests {
         let facts = Facts::of(&context, 1).expect("a port");
         assert!(!facts.gids.is_empty() && facts.connects && facts.is_active);
         assert_eq!(Facts::read(&facts.written().expect("text")).expect("facts"), facts);
+    }
+
+    #[test]
+    fn the_managers_type_of_service_is_read_where_configfs_is() {
+        let root = std::env::temp_dir().join(format!("uverbs-doctor-facts-{}", std::process::id()));
+        let machine = Machine::at(&root);
+        let mut found = vec![tos(&machine, "mlx5_0", 1)];
+        let folder = root.join("sys/kernel/config/rdma_cm");
+        fs::create_dir_all(&folder).expect("a folder");
+        found.push(tos(&machine, "mlx5_0", 1));
+        fs::create_dir_all(folder.join("mlx5_0/ports/1")).expect("a folder");
+        found.push(tos(&machine, "mlx5_0", 1));
+        fs::write(folder.join("mlx5_0/ports/1/default_roce_tos"), "104\n").expect("a file");
+        found.push(tos(&machine, "mlx5_0", 1));
+        let vlan = "eth0.5  VID: 5\nINGRESS priority mappings: 0:0\n EGRESS priority mappings: 0:0 4:3 \nDevice: eth0\n";
+        fs::create_dir_all(root.join("proc/net/vlan")).expect("a folder");
+        fs::write(root.join("proc/net/vlan/eth0.5"), vlan).expect("a file");
+        let maps = [priorities(&machine, "eth0.5"), priorities(&machine, "eth0")];
+        fs::remove_dir_all(&root).expect("it was there");
+        assert_eq!(found, [None, Some(0), None, Some(104)]);
+        assert_eq!(maps, [Some("0:0 4:3".to_owned()), None]);
     }
 
     #[test]

@@ -85,7 +85,7 @@ fn addresses(host: &str) -> Vec<IpAddr> {
 }
 
 /// Whether an address is one of this host's.
-fn is_own(address: IpAddr) -> bool {
+pub(super) fn is_own(address: IpAddr) -> bool {
     TcpListener::bind((address, 0)).is_ok()
 }
 

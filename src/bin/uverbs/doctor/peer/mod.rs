@@ -5,12 +5,14 @@ mod compare;
 mod facts;
 mod meeting;
 mod messages;
+mod paths;
 
 use std::time::Duration;
 
 use self::facts::Facts;
 use self::meeting::{Met, Wanted};
 use super::finding::Finding;
+use super::machine::Machine;
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::stop::Stop;
@@ -58,6 +60,7 @@ fn messages_to(target: &Target, options: &Options, host: &str, found: &mut Vec<F
     let wanted = Wanted { host, port: options.peer_port, timeout: options.peer_timeout, facts: &text };
     let Met { mut peer, is_client, facts } = meeting::meet(&wanted, &stop)?.ok_or_else(ended)?;
     found.push(compare::met(host, &peer, is_client));
+    let is_this_host = meeting::is_own(peer.address().ip().to_canonical());
     let other = Facts::read(&facts)?;
     let (client, server) = if is_client { (&own, &other) } else { (&other, &own) };
     let pairs = compare::pairs(client, server);
@@ -76,6 +79,8 @@ fn messages_to(target: &Target, options: &Options, host: &str, found: &mut Vec<F
             }
         }
     }
+    found.extend(paths::causes(&Machine::here(), &tried, is_this_host));
+    found.extend(paths::marks(&own, &other, &tried));
     found.extend(compare::messages(&tried));
     found.extend(compare::untried(pairs.len() - tried.len()));
     failed.map_or(Ok(()), Err)
