@@ -1,6 +1,6 @@
 //! By which interface packets leave: the kernel is asked, which needs no privileges and sends nothing.
 //!
-//! Source: rtnetlink(7) and linux/rtnetlink.h (`RTM_GETROUTE`), Linux 6.1 to 7.3.
+//! Source: rtnetlink(7) and linux/rtnetlink.h (`RTM_GETROUTE`).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;

@@ -1,6 +1,6 @@
 //! How packets of a device's addresses travel through this host: the route, neighbours, what an interface is a part of, and this host's name.
 //!
-//! Source: core/cma.c (`validate_ipv4_net_dev`), core/addr.c, sw/rxe/rxe_net.c (`rxe_udp_encap_recv`), Linux 6.1 to 7.3;
+//! Source: core/cma.c (`validate_ipv4_net_dev`), sw/rxe/rxe_net.c (`rxe_udp_encap_recv`), Linux 7.3;
 //! Documentation/networking/ip-sysctl.rst (`rp_filter`, `arp_ignore`); /proc/net/arp (proc(5)); hosts(5).
 
 use std::net::IpAddr;

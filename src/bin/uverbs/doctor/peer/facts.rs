@@ -163,7 +163,7 @@ fn vlan(interface: &str) -> Option<u16> {
     digits.parse().ok().filter(|number| (1..4095).contains(number))
 }
 
-/// What the connection manager's folder says (core/cma_configfs.c, Linux 6.1 to 7.3). A device has a folder there once somebody has made it, which
+/// What the connection manager's folder says (core/cma_configfs.c, Linux 7.3). A device has a folder there once somebody has made it, which
 /// is what setting the value begins with. A namespace, or a container, may have no configfs.
 fn tos(machine: &Machine, device: &str, port: u8) -> Option<u8> {
     let folder = format!("sys/kernel/config/rdma_cm/{device}");
@@ -173,7 +173,7 @@ fn tos(machine: &Machine, device: &str, port: u8) -> Option<u8> {
     }
 }
 
-/// The line `EGRESS priority mappings: 0:0 3:5` of a VLAN (net/8021q/vlanproc.c, Linux 6.1 to 7.3), which root alone may read.
+/// The line `EGRESS priority mappings: 0:0 3:5` of a VLAN (net/8021q/vlanproc.c, Linux 7.3), which root alone may read.
 fn priorities(machine: &Machine, interface: &str) -> Option<String> {
     let text = machine.text(&format!("proc/net/vlan/{interface}"))?;
     let line = text.lines().find_map(|line| line.trim().strip_prefix("EGRESS priority mappings:"))?;

@@ -1,7 +1,7 @@
 //! Causes of silence that this host can see: the route, a neighbour that does not answer, an address that both hosts have; and how packets are
 //! marked.
 //!
-//! Source: core/cma.c (`cma_resolve_iboe_route`, `iboe_tos_to_sl`) and core/cma_configfs.c, Linux 6.1 to 7.3.
+//! Source: core/cma.c (`cma_resolve_iboe_route`, `iboe_tos_to_sl`) and core/cma_configfs.c, Linux 7.3.
 
 use std::net::IpAddr;
 
