@@ -129,7 +129,7 @@ fn block(context: &Context, log_block: u8) -> Result<Block> {
     let object = FirmwareObject::create(context, &request, &mut answer)?;
     let [.., a, b, c, d, _, _, _, _] = answer;
     let first = u32::from_be_bytes([a, b, c, d]);
-    if first >= 1 << 24 {
+    if u64::from(first) + (1 << log_block) > 1 << 24 {
         return Err(Error::malformed("qp_numbers.reserve", "a reserved number that no queue pair can have"));
     }
     Ok(Block { first, _object: object })

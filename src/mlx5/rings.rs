@@ -5,8 +5,10 @@ use zerocopy::IntoBytes;
 
 use crate::driver::completion::{Completion, Place};
 use crate::driver::mlx5::{Completions, Receives, Sends, Unit};
+use crate::driver::request::Refused;
 use crate::driver::seam::{ReceiveRing as _, SendRing as _};
 use crate::kernel::error::Result;
+use crate::kernel::process::Origin;
 use crate::verbs::cq::CompletionQueue;
 use crate::verbs::qp::{QpType, QueuePair};
 use crate::verbs::work;
@@ -34,7 +36,11 @@ use crate::verbs::work;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct SendRing<'a>(&'a mut Sends);
+pub struct SendRing<'a> {
+    ring: &'a mut Sends,
+    /// A child of `fork` that has it neither writes the ring nor rings the doorbell.
+    origin: Origin,
+}
 
 impl<'a> SendRing<'a> {
     /// Borrows the ring.
@@ -44,24 +50,25 @@ impl<'a> SendRing<'a> {
     /// counters are bound to the queue pair; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`.
     pub fn of<T: QpType>(qp: &'a mut QueuePair<T>) -> Result<Self> {
         let op = "send_ring.of";
-        let lacks = qp.shared().object().context().driver().lacking(op, "has no rings of mlx5");
+        let context = qp.shared().object().context();
+        let (lacks, origin) = (context.driver().lacking(op, "has no rings of mlx5"), context.origin());
         let (sends, _) = qp.rings_of::<Sends, Receives>(op)?;
-        sends.map(Self).ok_or(lacks)
+        sends.map(|ring| Self { ring, origin }).ok_or(lacks)
     }
 
     /// Number of blocks of 64 bytes. A request takes as many as its units of 16 bytes need.
     pub fn blocks(&self) -> u32 {
-        self.0.slots() as u32
+        self.ring.slots() as u32
     }
 
     /// Number of blocks that are free: zero before the queue pair can send.
     pub fn free(&self) -> u32 {
-        self.0.free_blocks()
+        self.ring.free_blocks()
     }
 
     /// The counter of the block at which the next request begins, for requests that refer to others by it.
     pub fn next(&self) -> u16 {
-        self.0.next_block()
+        self.ring.next_block()
     }
 
     /// Writes a request of 1 to 63 units, of which the first is the control segment (`mlx5_wqe_ctrl_seg`, qp.h). In it the place, the
@@ -71,31 +78,40 @@ impl<'a> SendRing<'a> {
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for another number of units, and before the queue pair can send;
-    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is no room: poll first. Nothing is written then.
+    /// [`Exhausted`](crate::ErrorKind::Exhausted) if there is no room: poll first; [`Disassociated`](crate::ErrorKind::Disassociated) in a
+    /// child of `fork`. Nothing is written then.
     ///
     /// # Kernel
     /// None: the device reads the ring.
     pub fn put(&mut self, wr_id: u64, request: &[Unit]) -> Result<()> {
-        let op = "send_ring.put";
-        self.0.put_units(wr_id, request).map_err(|why| work::refused(op, why))
+        let put = match self.origin.is_here() {
+            true => self.ring.put_units(wr_id, request),
+            false => Err(Refused::Elsewhere),
+        };
+        put.map_err(|why| work::refused("send_ring.put", why))
     }
 
     /// Shows the device every request that was put: stores the counter in the doorbell record, and the beginning of the last request in the
     /// doorbell register. Without this, the next request that is posted shows them, too.
     pub fn publish(&mut self) {
-        // The device is told here, never by a command.
-        let _ = self.0.publish();
+        if self.origin.is_here() {
+            // The device is told here, never by a command.
+            let _ = self.ring.publish();
+        }
     }
 
     /// Discards every request that was put and not published.
     pub fn discard(&mut self) {
-        self.0.rewind();
+        self.ring.rewind();
     }
 }
 
 /// The receive ring of a queue pair, for requests that the program lays out itself. It is borrowed as [`SendRing`] is.
 #[derive(Debug)]
-pub struct ReceiveRing<'a>(&'a mut Receives);
+pub struct ReceiveRing<'a> {
+    ring: &'a mut Receives,
+    origin: Origin,
+}
 
 impl<'a> ReceiveRing<'a> {
     /// Borrows the ring.
@@ -104,19 +120,20 @@ impl<'a> ReceiveRing<'a> {
     /// Those of [`SendRing::of`]; [`Unsupported`](crate::ErrorKind::Unsupported) also for a queue pair without a receive queue of its own.
     pub fn of<T: QpType>(qp: &'a mut QueuePair<T>) -> Result<Self> {
         let op = "receive_ring.of";
-        let lacks = qp.shared().object().context().driver().lacking(op, "has no such ring of mlx5");
+        let context = qp.shared().object().context();
+        let (lacks, origin) = (context.driver().lacking(op, "has no such ring of mlx5"), context.origin());
         let (_, receives) = qp.rings_of::<Sends, Receives>(op)?;
-        receives.map(Self).ok_or(lacks)
+        receives.map(|ring| Self { ring, origin }).ok_or(lacks)
     }
 
     /// Number of places, and of units of 16 bytes in each.
     pub fn places(&self) -> [u32; 2] {
-        [self.0.slots() as u32, self.0.segments()]
+        [self.ring.slots() as u32, self.ring.segments()]
     }
 
     /// Number of places that are free.
     pub fn free(&self) -> u32 {
-        self.0.free()
+        self.ring.free()
     }
 
     /// Writes a request: pieces of memory (`mlx5_wqe_data_seg`, qp.h), of which a place has room for several. The end is marked here if
@@ -124,23 +141,29 @@ impl<'a> ReceiveRing<'a> {
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for more units than a place has; [`Exhausted`](crate::ErrorKind::Exhausted) if there
-    /// is no room. Nothing is written then.
+    /// is no room; [`Disassociated`](crate::ErrorKind::Disassociated) in a child of `fork`. Nothing is written then.
     ///
     /// # Kernel
     /// None: the device reads the ring.
     pub fn put(&mut self, wr_id: u64, request: &[Unit]) -> Result<()> {
-        self.0.put_units(wr_id, request).map_err(|why| work::refused("receive_ring.put", why))
+        let put = match self.origin.is_here() {
+            true => self.ring.put_units(wr_id, request),
+            false => Err(Refused::Elsewhere),
+        };
+        put.map_err(|why| work::refused("receive_ring.put", why))
     }
 
     /// Shows the device every request that was put, as soon as the queue pair may receive. Without this, the next request that is posted
     /// shows them, too.
     pub fn publish(&mut self) {
-        self.0.publish();
+        if self.origin.is_here() {
+            self.ring.publish();
+        }
     }
 
     /// Discards every request that was put and not published.
     pub fn discard(&mut self) {
-        self.0.rewind();
+        self.ring.rewind();
     }
 }
 

@@ -17,6 +17,7 @@ mod look_ups;
 mod objects;
 #[cfg(feature = "raw")]
 mod polls;
+mod rings;
 mod statistics;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,6 +38,7 @@ const TESTS: &[(&str, fn())] = &[
     ("a_child_is_refused_everything_of_counting", counting::counters),
     ("a_child_is_refused_everything_of_spreading", counting::spreading),
     ("a_child_is_refused_everything_of_pools", counting::pools),
+    ("a_child_is_refused_rings_that_its_parent_has_borrowed", rings::borrowed),
     ("a_childs_reads_do_not_meet_the_parents_first_and_last_flows", counting::reads_in_a_loop),
     ("a_child_waits_for_no_lock_of_counters", locks::counters),
     ("a_child_waits_for_no_lock_of_a_refresh", locks::refresh),
